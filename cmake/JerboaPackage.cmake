@@ -10,7 +10,7 @@ if(NOT JERBOA_INSTALL)
   return()
 endif()
 
-# The packages that a consumer needs as well are those of the targets that the libraries link, PACKAGE::TARGET.
+# A consumer also needs the packages of the targets that the libraries link, PACKAGE::TARGET.
 function(jerboa_find_dependency_calls result)
   set(calls)
   foreach(library IN LISTS libraries)

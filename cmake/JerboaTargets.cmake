@@ -6,15 +6,15 @@ set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 add_library(jerboa_settings INTERFACE)
 target_compile_features(jerboa_settings INTERFACE cxx_std_20)
 target_compile_options(jerboa_settings INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion)
-# What is installed must not name the source tree, so call sites inside the library are relative to it.
+# Installed files must not name the source tree, so call sites inside the library are relative to it.
 target_compile_options(jerboa_settings INTERFACE -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   target_compile_options(jerboa_settings INTERFACE -Wno-restrict)  # false positives on "text" + string: GCC bug 105651
 endif()
-# In a unity build, names of one file are visible in others, so that these warnings are false; other builds have them.
+# In a unity build, names in one file are visible in others, so these warnings are false; other builds enable them.
 if(CMAKE_UNITY_BUILD)
   target_compile_options(jerboa_settings INTERFACE -Wno-shadow $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
-  # By default, g++ spends a tenth of its time on collecting garbage in what are 32 files at once. It may use a gigabyte.
+  # By default, g++ spends a tenth of its time on garbage collection for 32 files at once; let it use a gigabyte.
   target_compile_options(jerboa_settings INTERFACE $<$<CXX_COMPILER_ID:GNU>:--param=ggc-min-heapsize=1048576>)
 endif()
 if(EMSCRIPTEN)
@@ -51,14 +51,14 @@ function(jerboa_library name)
   set_property(GLOBAL APPEND PROPERTY JERBOA_LIBRARIES jerboa_${name})
 endfunction()
 
-# For targets that spend their time in other libraries, and for tests, which are as much code as all libraries: -Og
-# compiles in three quarters of the time of -O1, and -O0, which has more code to write, in no less.
+# For targets that spend their time in other libraries, and for tests, which have as much code as all libraries: -Og
+# compiles in three quarters of the time of -O1, and -O0, which emits more code, is no faster.
 function(jerboa_optimize_least target)
   target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-Og>)
 endfunction()
 
-# Shares out the tests that a GoogleTest filter selects among several processes, each one test of CTest. CTest begins with
-# those of a high COST, so that the last ones to run are short.
+# Distributes the tests that a GoogleTest filter selects over several processes, each of which is one CTest test. CTest
+# starts those with a high COST first, so that the last ones to run are short.
 function(jerboa_share_tests name group filter processes)
   foreach(process RANGE 1 ${processes})
     math(EXPR index "${process} - 1")
@@ -70,10 +70,10 @@ function(jerboa_share_tests name group filter processes)
 endfunction()
 
 # jerboa_test(NAME SOURCES a_test.cpp … LINKS jerboa::base … SEPARATELY b_test.cpp … TOGETHER Ops PROCESSES 4): one
-# GoogleTest program per folder of tests. CTest runs each test in a process of its own, except where there are many small
-# ones, whose start would take longer than they do: those of the instantiation that TOGETHER names share twelve processes,
-# and all others as many as PROCESSES says. Tests of the instantiation OtherForms, which only `./dev test --full` runs,
-# always have one each.
+# GoogleTest program per folder of tests. CTest runs each test in a separate process, except for many small ones, which
+# would take longer to start than to run: those of the instantiation that TOGETHER names share twelve processes, and all
+# others as many as PROCESSES says. Tests of the instantiation OtherForms, which only `./dev test --full` runs, always
+# have one each.
 function(jerboa_test name)
   cmake_parse_arguments(ARG "" "TOGETHER;PROCESSES" "SOURCES;LINKS;SEPARATELY" ${ARGN})
   set_source_files_properties(${ARG_SEPARATELY} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)

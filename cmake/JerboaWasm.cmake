@@ -1,23 +1,23 @@
-# The compiler library for WASM. Of other libraries, fmt and nlohmann-json are headers, and PCRE2 and utf8proc are compiled
-# from their sources, which ./dev unpacks.
+# The compiler library for WASM. Of its dependencies, fmt and nlohmann-json are header-only, and PCRE2 and utf8proc are
+# compiled from their sources, which ./dev unpacks.
 enable_language(C)
 set(JERBOA_WASM_PACKAGES ${PROJECT_SOURCE_DIR}/build/wasm-packages CACHE PATH "The sources of pcre2 and utf8proc")
 if(NOT EXISTS ${JERBOA_WASM_PACKAGES}/utf8proc OR NOT EXISTS ${JERBOA_WASM_PACKAGES}/pcre2)
   message(FATAL_ERROR "the sources of PCRE2 and utf8proc are missing: run ./dev build wasm, or set JERBOA_WASM_PACKAGES")
 endif()
 
-# Exceptions of WASM itself: calls that may throw cost nothing, and no JavaScript is needed for them.
+# Native WASM exceptions: calls that may throw cost nothing, and need no JavaScript.
 add_compile_options(-fwasm-exceptions $<$<COMPILE_LANGUAGE:CXX>:-fno-rtti>)
 add_link_options(-fwasm-exceptions)
 
-# Through links, because /usr/include as a whole would hide emscripten's own C library.
+# Links to single libraries, because all of /usr/include would hide emscripten's C library.
 set(headers ${PROJECT_BINARY_DIR}/include)
 file(MAKE_DIRECTORY ${headers})
 foreach(library fmt nlohmann)
   file(CREATE_LINK /usr/include/${library} ${headers}/${library} SYMBOLIC)
 endforeach()
 add_library(fmt::fmt INTERFACE IMPORTED GLOBAL)
-# Without locales, which would bring in those of the standard library, and types that are never formatted.
+# Without locales, which would pull in those of the standard library, and without types that are never formatted.
 target_compile_definitions(fmt::fmt INTERFACE FMT_HEADER_ONLY FMT_STATIC_THOUSANDS_SEPARATOR=',' FMT_USE_INT128=0
   FMT_USE_LONG_DOUBLE=0 FMT_REDUCE_INT_INSTANTIATIONS=1)
 add_library(nlohmann_json::nlohmann_json INTERFACE IMPORTED GLOBAL)
@@ -40,7 +40,7 @@ add_library(pcre2 STATIC ${parts} ${generated}/pcre2_chartables.c)
 target_compile_definitions(pcre2 PRIVATE HAVE_CONFIG_H SUPPORT_UNICODE PUBLIC PCRE2_CODE_UNIT_WIDTH=8 PCRE2_STATIC)
 target_include_directories(pcre2 SYSTEM PUBLIC ${generated} PRIVATE ${pcre2})
 
-# A copy, beside which its tables are packed.
+# A copy, next to which its packed tables are written.
 find_program(NODE node REQUIRED)
 set(utf8proc ${PROJECT_BINARY_DIR}/utf8proc)
 configure_file(${JERBOA_WASM_PACKAGES}/utf8proc/utf8proc.c ${utf8proc}/utf8proc.c COPYONLY)
@@ -74,14 +74,14 @@ function(jerboa_wasm_module target)
   endforeach()
   list(JOIN functions "," functions)
   set_target_properties(${target} PROPERTIES OUTPUT_NAME jerboa SUFFIX .wasm LINK_DEPENDS "${ARGN}")
-  # Functions of a few instructions are inlined, which engines do not do themselves: it halves the time of a compilation,
-  # and what it adds, a second round of the optimizer removes.
+  # Functions of a few instructions are inlined, which engines do not do themselves: this halves the time of a
+  # compilation, and a second round of the optimizer removes the additional code.
   set(passes --always-inline-max-function-size=4,--merge-similar-functions,-Oz)
   target_link_options(${target} PRIVATE -Oz --no-entry -sSTANDALONE_WASM -sALLOW_MEMORY_GROWTH -sMAXIMUM_MEMORY=4GB
     -sTOTAL_STACK=1MB -sBINARYEN_EXTRA_PASSES=${passes} "-sEXPORTED_FUNCTIONS=${functions}")
   set(order ${PROJECT_SOURCE_DIR}/cmake/wasm/order_functions.mjs)
   set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS ${order})
-  # Then to where the package looks for it.
+  # Then copies it to where the package expects it.
   add_custom_command(TARGET ${target} POST_BUILD
     COMMAND ${NODE} ${order} $<TARGET_FILE:${target}>
     COMMAND ${CMAKE_COMMAND} -E copy_if_different $<TARGET_FILE:${target}> ${PROJECT_SOURCE_DIR}/web/dist/src/jerboa.wasm)

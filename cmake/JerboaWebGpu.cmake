@@ -19,7 +19,7 @@ if(JERBOA_WEBGPU)
   endif()
 endif()
 
-# Programs look for the library beside themselves, so that no path of the source tree is compiled in.
+# Programs look for the library next to themselves, so that no path of the source tree is compiled in.
 if(JERBOA_WEBGPU AND EXISTS ${JERBOA_DAWN}/lib/libwebgpu_dawn.so)
   file(MAKE_DIRECTORY ${CMAKE_RUNTIME_OUTPUT_DIRECTORY})
   file(CREATE_LINK ${JERBOA_DAWN}/lib/libwebgpu_dawn.so ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/libwebgpu_dawn.so SYMBOLIC)

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Checks and measures a build on the GPU of this machine: op and training goldens, whole models, the op suite with its
 # 16-bit cases, kernels, texts and training tests, then the benchmarks: workloads, language models, and 64 texts at once.
-# Prints one table and writes a JSON record. A program that is missing fails, and so does a check that checks nothing.
+# Prints one table and writes a JSON record. A missing program fails, and so does a check that runs no test.
 # usage: check_gpu.sh BIN GOLDENS RECORD [WORKLOAD…]
-# BENCH_SECONDS: of each workload, 1 by default; LLM_MODELS, LLM_WEIGHTS: of `bench llm`; SOFTWARE=1: on a software
-# driver, too
+# BENCH_SECONDS: per workload, 1 by default; LLM_MODELS, LLM_WEIGHTS: for `bench llm`; SOFTWARE=1: accept a software
+# driver
 set -uo pipefail
 bin=$1 goldens=$2 record=$3
 shift 3
@@ -20,12 +20,12 @@ checks=""
 
 plain() { tr -d '"\\\n'; }  # for a JSON string
 
-# The first adapter that is not a driver on the CPU, whose checks and times would say nothing about a GPU.
+# The first adapter that is not a software driver, whose checks and times would say nothing about a GPU.
 adapters=$("$bin/jerboa" devices | grep '^webgpu .*(.*, .*)')
 adapter=$(grep -v '(CPU, ' <<<"$adapters" | head -1)
 if [[ ! $adapter && ${SOFTWARE:-} == 1 ]]; then adapter=$(head -1 <<<"$adapters"); fi
 if [[ ! $adapter ]]; then
-  echo "there is no GPU here: ${adapters:-no adapter} (SOFTWARE=1 accepts software drivers)" >&2
+  echo "this machine has no GPU: ${adapters:-no adapter} (SOFTWARE=1 accepts software drivers)" >&2
   exit 1
 fi
 echo "$adapter"
@@ -40,7 +40,7 @@ check() {  # NAME PROGRAM ARGUMENT…: runs it, keeps the last line that counts 
     echo "there is no $1" >"$work/log"
   fi
   outcome=$(grep -E '[0-9]+ passed|PASSED|FAILED  \]' "$work/log" | tail -1 | plain)
-  # Some drivers crash as the process ends, after every test has reported.
+  # Some drivers crash at process exit, after every test has reported.
   if ! [[ $outcome =~ [1-9][0-9]*\ (passed|test) ]] ||
     { ((code != 0)) && ! { grep -q 'PASSED' "$work/log" && ! grep -q 'FAILED' "$work/log"; }; }; then
     ((failures++))
@@ -54,7 +54,7 @@ check() {  # NAME PROGRAM ARGUMENT…: runs it, keeps the last line that counts 
 check "op goldens" "$bin/jerboa" verify "$goldens/ops.safetensors" --device webgpu
 for folder in "$goldens"/*/; do
   model=$(basename "$folder")
-  case $model in moonshine | vit | whisper) continue ;; esac  # families that are not there yet
+  case $model in moonshine | vit | whisper) continue ;; esac  # families that are not supported yet
   check "$model" "$bin/jerboa" verify "$folder" --device webgpu
 done
 check "kernels" "$bin/wgsl_test" --gtest_brief=1
@@ -70,7 +70,7 @@ if ! "$bin/jerboa" bench --device webgpu "${workloads[@]}" --seconds "${BENCH_SE
 fi
 cat "$work/bench.json"
 
-# Each model and type of weights by itself: one that the device has no room for must not cost the others.
+# Each model and type of weights runs separately: one that the device has no room for must not affect the others.
 llm=""
 measure_llm() {  # MODEL WEIGHTS
   local reason

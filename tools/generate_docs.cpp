@@ -31,7 +31,7 @@ std::string read(const std::filesystem::path& path) {
 
 constexpr const char* generated = "<!-- Generated: see docs/development.md. -->\n\n";
 
-// What only the source of ops.def contains: the semantics above the table, and the titles of its sections.
+// The parts that only the source of ops.def contains: the semantics above the table, and the titles of its sections.
 struct TableText {
   std::string semantics;                           // as a Markdown list
   std::map<std::string, std::string> title_above;  // by the first op of a section
@@ -58,7 +58,7 @@ TableText read_table_text(const std::filesystem::path& source) {
   return text;
 }
 
-// The contents of a table cell.
+// Escapes the contents of a table cell.
 std::string cell(std::string text) {
   for (auto at = text.find('|'); at != std::string::npos; at = text.find('|', at + 2)) text.insert(at, "\\");
   return text;
@@ -190,7 +190,7 @@ std::string support_page() {
   return page;
 }
 
-// For pages that name the device before they load the compiler.
+// Source for pages that check the device's name before they load the compiler.
 std::string typescript_software_drivers() {
   return fmt::format(
       "// Generated from src/wgsl/webgpu_target.cpp: cmake --build --preset release --target docs\n\n"

@@ -15,11 +15,12 @@
 namespace jerboa {
 namespace {
 
-// Several results, or other arguments than operands and attributes: web/src/graph/functions.ts has these.
+// Ops with several results, or with arguments other than operands and attributes, are written in
+// web/src/graph/functions.ts.
 constexpr auto by_hand =
     std::to_array<std::string_view>({"arange", "attention", "attention_weights", "cummax", "geglu", "pow", "random",
                                      "rms_norm", "split", "top_k", "causal_conv1d", "linear_attention"});
-// Part of a step that the compiler writes itself.
+// Ops that only the compiler adds to a step.
 constexpr auto of_the_compiler = std::to_array<std::string_view>({"adam_update", "sgd_update", "cache_append"});
 
 bool is_generated(const OpInfo& row) {

@@ -4,7 +4,8 @@
 
 namespace jerboa {
 
-/// web/src/graph/ops.ts: a typed function for every op of the table that is an ordinary function of tensors.
+/// The content of web/src/graph/ops.ts: a typed function for every op of the table that is an ordinary function of
+/// tensors.
 std::string typescript_ops();
 
 }  // namespace jerboa

@@ -83,7 +83,7 @@ const transposed = ({ shape: [rows, columns], values }) => {
   return { shape: [columns, rows], values: turned };
 };
 
-// Matrices [rows, columns] side by side.
+// Concatenates matrices [rows, columns] along their columns.
 const beside = (parts) => {
   const rows = parts[0].shape[0], widths = parts.map(({ shape }) => shape[1]), width = widths.reduce((a, b) => a + b);
   const values = new Float32Array(rows * width);

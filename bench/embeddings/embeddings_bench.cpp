@@ -9,7 +9,7 @@
 #include <jerboa/base/file.h>
 #include <jerboa/language/text_encoder.h>
 
-// Embeds the lines of a file once per line of standard input, and prints the seconds it took, so that another program
+// Embeds the lines of a file once per line of standard input, and prints the time in seconds, so that another program
 // can take turns with it. Writes the tokens of all texts to IDS (i32, 64 per text) and the embeddings to VECTORS (f32).
 // usage: embeddings_bench MODEL TEXTS IDS VECTORS
 namespace {
@@ -37,7 +37,7 @@ void run(char** arguments) {
       jerboa::TextEncoder::load(arguments[1], {.device = jerboa::Device::cpu(2), .weights = jerboa::DType::f32});
   const auto texts = lines_of(arguments[2]);
   write_ids(encoder, texts, arguments[3]);
-  const auto vectors = encoder.embed(texts);  // compiles, too
+  const auto vectors = encoder.embed(texts);  // also compiles
   jerboa::write_file_atomically(arguments[4], {reinterpret_cast<const char*>(vectors.values.data()),
                                                vectors.values.size() * sizeof vectors.values[0]});
   std::puts("ready");

@@ -23,7 +23,7 @@ void search(benchmark::State& state) {
   index.reserve(state.range(0));
   for (std::int64_t i = 0; i < state.range(0); ++i) index.add(i, random_vector(random));
   const std::vector<float> query = random_vector(random);
-  double best = 1e9;  // which other work on the machine disturbs least
+  double best = 1e9;  // the best of several rounds, which other load disturbs least
   for (auto _ : state) {
     const auto begun = std::chrono::steady_clock::now();
     benchmark::DoNotOptimize(index.nearest(query, 10));

@@ -1,4 +1,4 @@
-// Quantising weights on one thread, with the vector instructions of the machine and without. Items are weights.
+// Quantising weights on one thread, with and without the machine's vector instructions. Items are weights.
 #include <benchmark/benchmark.h>
 #include <cmath>
 #include <vector>
@@ -13,7 +13,7 @@ using namespace jerboa;
 
 constexpr std::int64_t rows = 256, columns = 4096;
 
-// With a normal distribution, as real ones have.
+// Normally distributed, like real weights.
 std::vector<float> weights() {
   std::vector<float> values(rows * columns);
   SplitMix random(1);

@@ -1,6 +1,7 @@
 // Times one layer's linear attention and its gradient, and the convolution before it, in the shapes of models:
 //   recurrence_bench [DEVICE]
-// Times are those of all kernels of a run, the best of several runs. Bytes of the state count twice, read and written.
+// Times are those of all kernels of a run, the best of several runs. The bytes of the state count twice: read and
+// written.
 #include <algorithm>
 #include <cstdio>
 #include <exception>
@@ -24,7 +25,7 @@ struct Setting {
 
 constexpr std::int64_t taps = 4;
 
-// The layer of one sequence, whose state is updated in place; or, for training, with all gradients.
+// The layer for one sequence, whose state is updated in place; or, for training, with all gradients.
 Graph layer(const Setting& s, std::int64_t time, bool trains) {
   return trace([&] {
     const auto input = [&](const char* name, Shape shape) {
@@ -54,7 +55,7 @@ Graph layer(const Setting& s, std::int64_t time, bool trains) {
   });
 }
 
-// Seconds by kernel, the best of several runs.
+// Seconds per kernel, the best of several runs.
 std::map<std::string, double> kernel_times(const Device& device, const Setting& s, std::int64_t time, bool trains) {
   Session session(device);
   session.add_entry("run", layer(s, time, trains));

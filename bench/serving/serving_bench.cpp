@@ -3,8 +3,8 @@
 //   serving_bench FOLDER --sequences 1 8 64 --prompt 128 --tokens 128 [--device webgpu] [--weights int8] [--sampled]
 //                 [--drafts N] [--trace FILE] [--random] [--check] [--profile]
 //
-// With --check it first compares texts that are written together with the same texts alone.
-// With --random FOLDER needs only a config.json; weights are drawn and written there first, in f16.
+// With --check it first compares texts written together with the same texts written alone.
+// With --random FOLDER needs only a config.json; random weights are first written there, in f16.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -71,7 +71,7 @@ Arguments parse(int count, char** values) {
   return out;
 }
 
-// A tokenizer of 256 byte tokens: texts are not looked at here.
+// A tokenizer of 256 byte tokens: the contents of texts do not matter here.
 std::string byte_tokenizer() {
   nlohmann::json vocabulary;
   for (int i = 0; i < 256; ++i) vocabulary[fmt::format("t{}", i)] = i;
@@ -128,8 +128,8 @@ GenerateOptions options_of(const Arguments& arguments, std::uint64_t seed) {
   return options;
 }
 
-// How many tokens of texts that are written together are those of the same texts alone, up to the first that differs;
-// and of those, sampled on the host instead.
+// Counts the tokens of texts written together, up to the first difference, that match those of the same texts written
+// alone, and those of the same texts sampled on the host.
 void check(language::Runner& runner, const Arguments& arguments) {
   const std::int64_t vocabulary = runner.model().vocabulary_size();
   std::vector<language::Stream> together;
@@ -148,7 +148,7 @@ void check(language::Runner& runner, const Arguments& arguments) {
     options.sampler = [&] { return std::make_unique<Sampler>(*options.sampling); };
     on_host += agree();
   }
-  fmt::print("of {} tokens written together, {} are those written alone, {} those drawn on the host\n", all, equal,
+  fmt::print("of {} tokens written together, {} match those written alone, {} those sampled on the host\n", all, equal,
              on_host);
 }
 
@@ -161,9 +161,9 @@ Measured measure(language::Runner& runner, const Arguments& arguments, int seque
   const language::Statistics before = runner.statistics();
   std::vector<language::Stream> streams;
   for (int i = 0; i < sequences; ++i) {
-    const std::uint64_t own = seed + static_cast<std::uint64_t>(i);
-    streams.push_back(runner.submit(random_prompt(arguments.prompt, runner.model().vocabulary_size(), own),
-                                    options_of(arguments, own)));
+    const std::uint64_t text_seed = seed + static_cast<std::uint64_t>(i);
+    streams.push_back(runner.submit(random_prompt(arguments.prompt, runner.model().vocabulary_size(), text_seed),
+                                    options_of(arguments, text_seed)));
   }
   double first = 0;
   for (language::Stream& stream : streams) {
@@ -189,7 +189,7 @@ Measured measure(language::Runner& runner, const Arguments& arguments, int seque
           after.accepted - before.accepted};
 }
 
-// The kernels of the program that decodes this many texts at once, from one text more per row.
+// The kernels of the program that decodes this many texts at once, after one more text per row.
 void profile(language::Runner& runner, const Arguments& arguments, int sequences) {
   Session& session = runner.model().session();
   const std::string wanted = sequences == 1 ? "decode table" : fmt::format("decode rows={} ", sequences);
@@ -220,7 +220,7 @@ int main(int count, char** values) try {
              "rows/step", "dispatches", "accepted");
   std::uint64_t seed = 1;
   for (const int sequences : arguments.sequences) {
-    measure(runner, arguments, sequences, seed += 1000);  // compiles
+    measure(runner, arguments, sequences, seed += 1000);  // also compiles
     const Measured result = measure(runner, arguments, sequences, seed += 1000);
     fmt::print("{:>9} {:>10.1f} {:>10.3f} {:>10.3f} s {:>10.1f} {:>11.2f} {:>5}/{}\n", sequences,
                static_cast<double>(result.generated) / result.seconds, result.seconds, result.first_token, result.batch,

@@ -41,7 +41,7 @@ int main(int argc, char** argv) {
     fmt::print("load {:.4f}\n", load);
     for (int i = 2; i < argc; ++i) {
       const std::string text = read(argv[i]);
-      // First with a cold word cache, as in a program that encodes once; then warm.
+      // First with a cold word cache, as in a program that encodes once; then with a warm one.
       double cold = std::numeric_limits<double>::infinity();
       for (int round = 0; round < 3; ++round) {
         const auto fresh = jerboa::Tokenizer::load(argv[1]);

@@ -1,5 +1,5 @@
-// What mixed precision costs a model: trains the character GPT of examples/gpt.h in f32 and in mixed precision, from
-// the same seed on the same nine tenths of a text, and prints the losses on the last tenth.
+// The effect of mixed precision on a model's loss: trains the character GPT of examples/gpt.h in f32 and in mixed
+// precision, from the same seed on the same nine tenths of a text, and prints the losses on the last tenth.
 //   validation_loss TEXT [STEPS [DEVICE]]
 #include <cstdio>
 #include <cstdlib>

@@ -8,8 +8,8 @@
 
 namespace jerboa {
 
-/// The main of a program that is called as PROGRAM [ADAPTER [SIZE]...]: `parse` reads a size, `run` takes the adapter,
-/// empty for the default, and the sizes, none for a selection.
+/// The main function of a program that is called as PROGRAM [ADAPTER [SIZE]...]: `parse` reads a size, `run` takes the
+/// adapter, empty for the default, and the sizes, none for a selection.
 template <class Parse, class Run>
 int run_with_arguments(const char* program, int argc, char** argv, Parse parse, Run run) {
   try {

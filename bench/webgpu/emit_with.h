@@ -8,7 +8,7 @@
 
 namespace jerboa {
 
-/// emit_wgsl, but for `write`, which writes each kernel in a form of its choice; workspaces are not shared.
+/// Like emit_wgsl, except that `write` writes each kernel in a form of its choice; workspaces are not shared.
 void emit_with(Program& program, const Target& target, const std::function<void(wgsl::KernelWriter&)>& write);
 
 }  // namespace jerboa

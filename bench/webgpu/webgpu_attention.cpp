@@ -70,7 +70,7 @@ Graph graph_of(const Size& size) {
   return graph;
 }
 
-/// A form of the shaders; `change` makes it of the one that is chosen.
+/// A form of the shaders; `change` derives it from the default one.
 struct Variant {
   std::string label;
   std::function<void(AttentionMatrixForms&)> change;
@@ -112,12 +112,12 @@ HostTensor numbers(const Sizes& shape, double magnitude, std::uint64_t seed) {
   return values;
 }
 
-// Some rows of the last group of heads in f64.
+// Checks some rows of the last group of heads in f64.
 class Check {
  public:
   Check(const Size& size, const std::map<std::string, HostTensor>& operands) : size_(size), operands_(operands) {}
 
-  /// The largest errors, each as a part of the largest value.
+  /// The largest errors, each relative to the largest value.
   std::string errors(RunResults& results) const {
     const HostTensor out = results.read("out"), lse = results.read("lse"), dq = results.read("dq"),
                      dk = results.read("dk"), dv = results.read("dv");
@@ -145,7 +145,7 @@ class Check {
         of_dq.add(dq.number(place(size_.heads, head, time, d)), gradient[index(d)]);
       }
     }
-    // For all queries that see a key, their statistics as the device gives them, which were checked above.
+    // Uses the statistics that the device computed, which were checked above, of all queries that see a key.
     for (const std::int64_t key : some_rows()) {
       std::vector<double> key_gradient(index(size_.size)), value_gradient(index(size_.size));
       for (std::int64_t h = key_head * size_.group(); h < size_.heads; ++h)
@@ -251,7 +251,7 @@ class Contest {
       }
       print(entrant.label, samples);
     }
-    // Only now: the clock falls meanwhile.
+    // Only now, because the clock drops in the meantime.
     check_bits(*entrants_.front().executable);
     for (const Entrant& entrant : entrants_) {
       fmt::print("  {:<34} errors: {}\n", entrant.label, Check(size_, operands_).errors(*start(*entrant.executable)));
@@ -268,7 +268,7 @@ class Contest {
   std::unique_ptr<RunResults> start(Executable& executable) const { return executable.run({inputs_, symbols_, {}}); }
   void wait(Executable& executable) const { start(executable)->read("lse"); }
 
-  // Whether repeated runs give the same bits: exchanges between threads that come too early would not.
+  // Whether repeated runs give the same bits: exchanges between threads without proper synchronisation would not.
   void check_bits(Executable& executable) const {
     constexpr int repeats = 20;
     int same = 0;
@@ -289,7 +289,7 @@ class Contest {
     fmt::print("  the same bits in {} of {} repeats\n", same, repeats);
   }
 
-  // The device's clock falls while the host compiles, and while the device has little to do.
+  // The device's clock drops while the host compiles, and while the device has little to do.
   void warm(double seconds) const {
     if (webgpu_target(backend_).software) return;
     const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);

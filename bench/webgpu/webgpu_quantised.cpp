@@ -1,5 +1,5 @@
 // Which form of a product of one row with int8 or int4 weights is fastest on a GPU: times each for some sizes, with
-// weights that no cache holds, and checks some results.
+// weights too large for any cache, and checks some results.
 //   webgpu_quantised [ADAPTER [COLUMNSxINNER[_i8]]...]
 #include <algorithm>
 #include <chrono>
@@ -76,7 +76,7 @@ class Contest {
     }
   }
 
-  // Empty: the form that is chosen by default.
+  // With no form, the default one is used.
   void add(const std::string& label, const std::optional<QuantisedForm>& form) {
     const Target& target = webgpu_target(backend_);
     Program program = lower(products(size_), target);
@@ -136,7 +136,7 @@ class Contest {
     return total / size_.copies();
   }
 
-  // Without profiling, many runs behind one another: what a product takes among others.
+  // Without profiling, in many consecutive runs: the time of a product among others.
   double seconds_among_others(Executable& executable) const {
     constexpr int runs = 30;
     start(executable)->read("y0");

@@ -61,7 +61,7 @@ HostTensor numbers(DType dtype, const Sizes& shape, std::uint64_t seed) {
   return values;
 }
 
-// The program of the product alone, in this form; empty for the form that is chosen by default.
+// The program of the product alone, in this form, or in the default one if there is none.
 Program program_of(const Size& size, const std::optional<MatmulForm>& form, const Target& target) {
   Program program = lower(product(size), target);
   if (!form) {

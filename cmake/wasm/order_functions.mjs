@@ -1,8 +1,8 @@
 // Reorders the functions of a WASM module so that it compresses better:
 //   node order_functions.mjs MODULE
-// gzip looks back 32 KiB, and similar functions, most of them instances of one template, are further apart than that. So
-// the next function is always the one that shares most with those just before it. Nothing else changes: every function
-// keeps its code, but for the numbers of the functions that it calls.
+// gzip's window is 32 KiB, and similar functions, most of them instances of one template, are further apart than that. So
+// the next function is always the one that shares the most with those just before it. Nothing else changes: every
+// function keeps its code, except for the numbers of the functions that it calls.
 import { readFileSync, writeFileSync } from "node:fs";
 import { gzipSync } from "node:zlib";
 
@@ -250,6 +250,6 @@ const result = Buffer.concat([
     return [Buffer.from([section.id]), leb(content.length), content];
   }),
 ]);
-new WebAssembly.Module(result); // throws if it is not valid
+new WebAssembly.Module(result); // throws if it is invalid
 writeFileSync(path, result);
 console.log(`${path}: ${gzipSync(bytes, { level: 9 }).length} bytes gzipped, ${gzipSync(result, { level: 9 }).length} with its functions in order of similarity`);

@@ -1,7 +1,7 @@
-// Packs utf8proc's tables, half of what a gzipped jerboa.wasm would hold of data, into less than half:
+// Packs utf8proc's tables, which would be half of the data in a gzipped jerboa.wasm, into less than half their size:
 //   node pack_utf8proc.mjs UTF8PROC_FOLDER OUTPUT
-// The output takes the place of utf8proc_data.c. Most numbers follow from the one before, which gzip sees only if it is
-// given the differences, high and low bytes apart, column by column. They are added up again when the program starts.
+// The output replaces utf8proc_data.c. Most numbers are close to the one before, which gzip can exploit only if it gets
+// the differences, with high and low bytes separated, column by column. They are added up again when the program starts.
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 
@@ -26,7 +26,7 @@ const numbers = (list) => list.split(",").map((text) => text.trim()).filter((tex
 const tables = new Map([...data.matchAll(/static const (\w+) (\w+)\[\] = \{(.*?)\};\s*$/gms)].map(([, type, name, list]) => [name, { type, list }]));
 const packed = [];
 
-// What stands for `none`; anything else is the difference to the last number that was not.
+// The code for `none`; any other value is the difference from the last number that was not `none`.
 const noneCode = 0x8000;
 function pack(column) {
   let last = 0;

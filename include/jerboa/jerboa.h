@@ -1,6 +1,6 @@
 #pragma once
 
-// All that a user needs.
+// The whole public interface.
 #include <jerboa/base/error.h>
 #include <jerboa/base/file.h>
 #include <jerboa/base/host_tensor.h>

@@ -2,9 +2,9 @@
 
 namespace jerboa::detail {
 
-/// Whether this is the compiler that pages download, jerboa.wasm. It leaves out what a page cannot use, because every
-/// visitor would download it: what is printed for developers, and the proof of programs, which the native compiler
-/// gives for the same bytes and the host in TypeScript for whatever it loads.
+/// Whether this is the compiler that web pages download, jerboa.wasm. It leaves out code that a page cannot use,
+/// because every visitor would download it: dumps for developers, and the verification of programs, which the native
+/// compiler performs for the same bytes and the TypeScript host for whatever it loads.
 #ifdef __EMSCRIPTEN__
 inline constexpr bool is_browser_build = true;
 #else

@@ -9,8 +9,8 @@ namespace {
 
 constexpr std::uint32_t magnitude_bits = 0x7fffffffU, infinity_bits = 0x7f800000U;
 
-// All ones where a < b, both below 2^31: from the sign of the difference, because compilers make branches of
-// comparisons.
+// All ones if a < b, with both below 2^31: from the sign of the difference, because compilers turn comparisons into
+// branches.
 constexpr std::uint32_t below(std::uint32_t a, std::uint32_t b) {
   return static_cast<std::uint32_t>(static_cast<std::int32_t>(a - b) >> 31);
 }

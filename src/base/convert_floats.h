@@ -6,8 +6,8 @@
 
 namespace jerboa::detail {
 
-// The conversions of float16.h for whole arrays, bit for bit, in loops without branches that compilers turn into vector
-// instructions. The 16-bit floats may have any alignment; there are as many as values in f32.
+// The conversions of float16.h for whole arrays, bit for bit, in branch-free loops that compilers vectorise. The 16-bit
+// floats may have any alignment; both arrays have the same number of elements.
 
 void widen_f16(std::span<const std::byte> from, std::span<float> to);
 void widen_bf16(std::span<const std::byte> from, std::span<float> to);

@@ -121,7 +121,7 @@ std::optional<struct stat> status_of(const fs::path& path) {
 }  // namespace
 
 FileReader::FileReader(const fs::path& path) : path_(path) {
-  Descriptor file(path, O_RDONLY | O_NONBLOCK);  // so that opening a pipe does not block; it is refused below
+  Descriptor file(path, O_RDONLY | O_NONBLOCK);  // so that opening a pipe does not block; a pipe is refused below
   if (!file.is_open()) fail(path, "open", errno);
   struct stat status {};
   if (::fstat(file.get(), &status) != 0) fail(path, "open", errno);
@@ -191,7 +191,7 @@ void AtomicFile::commit() {
   state_->file.take_name();
   const fs::path folder = state_->target.has_parent_path() ? state_->target.parent_path() : fs::path(".");
   const Descriptor entries(folder, O_RDONLY | O_DIRECTORY);
-  // Some file systems cannot sync a folder and return EINVAL: there is nothing more to do then.
+  // Some file systems cannot sync a folder and return EINVAL: nothing more can be done.
   if (!entries.is_open() || (!sync(entries) && errno != EINVAL)) fail(folder, "sync", errno);
 }
 

@@ -11,7 +11,7 @@
 namespace jerboa {
 namespace {
 
-// So that the size in bits does not overflow either.
+// Ensures that the size in bits does not overflow either.
 constexpr std::int64_t most_elements = std::numeric_limits<std::int64_t>::max() / 64;
 
 std::int64_t count(const std::vector<std::int64_t>& shape) {

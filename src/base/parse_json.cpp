@@ -91,7 +91,7 @@ class Builder final : public nlohmann::json_sax<Json> {
 
 template <class Json>
 Json parse(std::string_view text, std::string_view origin) {
-  // The parser takes a zero byte for the end of the text and would ignore what follows.
+  // The parser treats a zero byte as the end of the text and would ignore the rest.
   if (const auto zero = text.find('\0'); zero != std::string_view::npos)
     throw FileError(fmt::format("{}: not valid JSON, at byte {}: a zero byte", origin, zero));
   Builder<Json> builder(origin);

@@ -21,7 +21,7 @@ nlohmann::json parse_json(std::string_view text, std::string_view origin);
 /// The same, with the keys of every object in file order.
 nlohmann::ordered_json parse_ordered_json(std::string_view text, std::string_view origin);
 
-/// The text with Infinity and -Infinity, which Python writes although JSON has no such numbers, as objects
+/// The text with Infinity and -Infinity, which Python writes although JSON lacks them, replaced by objects
 /// {"__float__": "Infinity"}, the form that later versions of transformers write.
 std::string with_json_infinities(std::string_view text);
 
@@ -30,7 +30,7 @@ std::optional<std::int64_t> json_integer(const nlohmann::json& value);
 
 /// A name from a file, quoted for an error message: always one printable line of bounded length.
 std::string in_quotes(std::string_view name);
-/// A text from elsewhere in one line without control characters, which a terminal would obey.
+/// An untrusted text as one line without control characters, which a terminal would interpret.
 std::string printable_line(std::string_view text);
 /// At most `limit` bytes of UTF-8, truncated between characters, with an ellipsis if anything was removed.
 std::string shortened(std::string_view text, std::size_t limit);

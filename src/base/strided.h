@@ -5,7 +5,7 @@
 
 namespace jerboa::detail {
 
-/// Calls visit(number of the element, its place in memory) for a strided array, in row-major order.
+/// Calls visit(number of the element, its offset in memory) for a strided array, in row-major order.
 template <class Visit>
 void for_each_place(std::int64_t offset, const std::vector<std::int64_t>& sizes,
                     const std::vector<std::int64_t>& strides, Visit visit) {

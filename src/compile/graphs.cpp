@@ -68,7 +68,7 @@ Graph trace_training(const std::function<void()>& body) {
   return graph;
 }
 
-// `what` computes from the inputs, which it calls `whole`.
+// Throws if there are unused inputs; `what` is what computes from them, and `whole` how it calls them.
 void check_all_used(const Inputs& inputs, const char* what, const char* whole) {
   if (const auto unused = inputs.unused(); !unused.empty())
     throw UsageError(
@@ -104,7 +104,7 @@ Tensor loss_of(const Graph& graph) {
 }
 
 // Gradients of the loss divided by the number of parts of a batch. In mixed precision they are those of the scaled
-// loss, and `factor` is what undoes the scaling; updates multiply by it, so that it takes no kernel of its own.
+// loss, and `factor` undoes the scaling; updates multiply by it, so that it needs no separate kernel.
 struct Gradients {
   std::vector<ParamGrad> list;
   Tensor factor;  // absent: 1

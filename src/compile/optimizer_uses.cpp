@@ -12,8 +12,8 @@
 namespace jerboa::detail {
 namespace {
 
-// If both update a parameter, they are the same optimizer if it has the same states in both, and different otherwise.
-// If they share no parameter, they are different.
+// If both update a parameter, they are the same optimizer if the parameter has the same states in both, and different
+// otherwise. If they share no parameter, they are different.
 bool same_optimizer(const std::map<std::string, std::set<std::string>>& a,
                     const std::map<std::string, std::set<std::string>>& b) {
   bool common = false;
@@ -26,7 +26,7 @@ bool same_optimizer(const std::map<std::string, std::set<std::string>>& a,
   return common;
 }
 
-// Decay does not depend on how many steps there were, so entries may differ in it.
+// Decay does not depend on the number of steps, so entries may differ in it.
 std::string without_decay(Attrs attrs) {
   if (auto* adam = std::get_if<AdamAttrs>(&attrs)) adam->weight_decay = 0;
   if (auto* sgd = std::get_if<SgdAttrs>(&attrs)) sgd->weight_decay = 0;
@@ -34,7 +34,7 @@ std::string without_decay(Attrs attrs) {
 }
 
 // How every tensor depends on a step counter: a hash of the ops and numbers that compute it from the counter, or 0 if
-// it does not depend on it. All else is left out: entries apply one optimizer to gradients that they compute
+// it does not depend on it. Everything else is left out: entries apply one optimizer to gradients that they compute
 // differently.
 class Dependence {
  public:

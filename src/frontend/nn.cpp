@@ -49,7 +49,7 @@ Tensor named_after(const Tensor& result, const Parameter& weight) {
   return result.named(module.empty() ? weight.path + "_out" : module);
 }
 
-// A parameter in the type that the module computes in: that of its input.
+// A parameter cast to the type that the module computes in: that of its input.
 Operand in_type_of(const Operand& x, const Parameter& parameter) {
   const Operand operand(parameter);
   if (x.is_number() || x.is_absent()) return operand;
@@ -130,11 +130,11 @@ Tensor RMSNorm::operator()(Operand x) const {
 
 Tensor Dropout::operator()(Operand x) const {
   const SiteScope scope(x.site());
-  const Tensor own = x.tensor();
+  const Tensor input = x.tensor();
   if (!(rate >= 0 && rate < 1)) throw UsageError(fmt::format("nn::Dropout: a rate of {} is not in [0, 1)", rate));
-  if (rate == 0 || !current_graph("nn::Dropout", x.site()).training) return own;
-  const Tensor kept = random_uniform(own.shape()) >= rate;
-  return where(kept, own / (1 - rate), 0);
+  if (rate == 0 || !current_graph("nn::Dropout", x.site()).training) return input;
+  const Tensor kept = random_uniform(input.shape()) >= rate;
+  return where(kept, input / (1 - rate), 0);
 }
 
 Conv1d::Conv1d(int in, int out, int kernel, ConvOptions options, const char* file, int line)

@@ -6,7 +6,7 @@
 namespace jerboa {
 namespace {
 
-// "ids:i32[8, 128] targets:i32[8, 128]": what a compiled step depends on.
+// "ids:i32[8, 128] targets:i32[8, 128]": the properties that a compiled step depends on.
 std::string signature(const TensorMap& batch) {
   std::string text;
   for (const auto& [name, tensor] : batch)
@@ -23,7 +23,7 @@ void check_batch(const Batch& batch) {
           fmt::format("the batch is empty: {} is {}{}", name, jerboa::name(tensor.dtype()), to_string(tensor.shape())));
 }
 
-// The update is compiled for the parameters of the first batch: gradients of others would add up without an end.
+// The update is compiled for the parameters of the first batch: gradients of others would accumulate forever.
 void check_all_updated(const std::string& entry, const Graph& accumulation, const Graph& apply) {
   for (const Update& update : accumulation.updates) {
     const std::string& name = accumulation.tensor(update.target).name;

@@ -12,7 +12,7 @@
 namespace jerboa {
 namespace {
 
-constexpr std::size_t max_masks = 512;  // of 19 KB for 150,000 tokens
+constexpr std::size_t max_masks = 512;  // 19 KB each for 150,000 tokens
 
 class GrammarConstraint : public Constraint {
  public:
@@ -26,7 +26,7 @@ class GrammarConstraint : public Constraint {
     const Mask& known = mask();
     if (tokens_left == unlimited || known.farthest < tokens_left) return known.tokens;
     // Near the limit: only tokens after which the text can still be completed at one token per byte or, if it is
-    // already too late, those that bring the end closer.
+    // already too late, tokens that bring the end closer.
     const std::int64_t reach = std::max<std::int64_t>(tokens_left - 1, matcher_.distance(position_) - 1);
     const bool common = known.common <= reach;
     bool any = common;
@@ -68,7 +68,7 @@ class GrammarConstraint : public Constraint {
   }
 
  private:
-  // The allowed tokens, and how many more bytes the text needs after each: nearly always the same number for most of
+  // The allowed tokens, and how many more bytes the text needs after each, which is the same number for nearly all of
   // them.
   struct Mask {
     TokenMask tokens;
@@ -131,8 +131,8 @@ class GrammarConstraint : public Constraint {
     return to;
   }
 
-  // If one token needs more positions than the matcher has room for, its cache is dropped. A grammar that needs more
-  // than the whole capacity is refused.
+  // If one token needs more positions than the matcher has room for, its cache is dropped. A grammar that exceeds the
+  // whole capacity is refused.
   template <class Work>
   std::invoke_result_t<Work> within_budget(Work work) {
     matcher_.start_work();

@@ -13,7 +13,7 @@ namespace {
 constexpr std::size_t max_states = 400'000;
 constexpr char32_t last_code_point = 0x10FFFF;
 
-// Split so that within a part all encodings have the same length and each byte has an independent range.
+// Ranges are split so that within a part all encodings have the same length and each byte has an independent range.
 constexpr std::array<char32_t, 4> length_limits = {0x7F, 0x7FF, 0xFFFF, last_code_point};
 
 int encode(char32_t c, std::array<std::uint8_t, 4>& out) {
@@ -173,8 +173,8 @@ void Grammar::add_characters(State from, State to, const CodePoints& set, Encodi
   add_call(from, to, found->second);
 }
 
-// Knuth's generalisation of Dijkstra's algorithm: calls add what the called rule needs. The nearest state is always
-// settled next, so that each edge is visited once.
+// Knuth's generalisation of Dijkstra's algorithm: calls add the distance of the called rule. The nearest state is
+// always settled next, so that each edge is visited once.
 void Grammar::measure() {
   struct Use {
     State user, other;  // the other state that a call needs, or none

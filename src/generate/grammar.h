@@ -24,7 +24,7 @@ CodePoints normalize(CodePoints points);
 CodePoints complement(const CodePoints& points);
 CodePoints intersect(const CodePoints& a, const CodePoints& b);
 
-/// The characters of UTF-8; nullopt if the text is not that.
+/// The characters of UTF-8 text; nullopt if it is not valid UTF-8.
 std::optional<std::u32string> characters_of(std::string_view text);
 
 /// The context of a pattern's characters: plain text, or a JSON string, in which some are escaped.

@@ -19,7 +19,7 @@ struct NumberRange {
   std::optional<Decimal> low, high;
   bool low_exclusive = false, high_exclusive = false;
   bool integer = false;
-  std::uint64_t multiple_of = 1;  // of integers
+  std::uint64_t multiple_of = 1;  // for integers
 };
 
 /// Adds the JSON numbers of a range, written without exponent: at most 18 digits before the point and 17 after it.

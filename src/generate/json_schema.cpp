@@ -39,7 +39,7 @@ const std::set<std::string, std::less<>> combining = {"$ref", "allOf", "anyOf", 
 constexpr std::array<std::string_view, 7> all_types = {"object",  "array",   "string", "number",
                                                        "integer", "boolean", "null"};
 
-// Each is a subset of what the format allows: every text that matches is valid.
+// Each is a subset of the format: every text that matches is valid.
 const std::map<std::string, const char*, std::less<>> formats = {
     {"date", "[12]\\d{3}-((0[1-9]|1[0-2])-(0[1-9]|1\\d|2[0-8])|(0[13-9]|1[0-2])-(29|30)|(0[13578]|1[02])-31)"},
     {"time", "([01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(\\.\\d{1,6})?(Z|[+-]([01]\\d|2[0-3]):[0-5]\\d)"},
@@ -157,7 +157,7 @@ class Compiler {
 
   Json merged(const Json& a, const Json& b, const std::string& path) {
     std::size_t work = parts(a) + parts(b);
-    for (const char* key : {"properties", "required", "enum"}) {  // each item is searched for among all others
+    for (const char* key : {"properties", "required", "enum"}) {  // each item is compared with all others
       const auto count = [&](const Json& schema) {
         return schema.is_object() && schema.contains(key) ? schema[key].size() : 0;
       };
@@ -472,8 +472,8 @@ class Compiler {
 
   // ---- arrays
 
-  // min to max items between `from`, before the first, and `close`; `special` returns the rule of the i-th item if it
-  // is not the common one.
+  // Adds min to max items between `from`, before the first, and `close`; `special` returns the rule of the i-th item if
+  // it is not the common one.
   template <typename Special>
   void add_repeats(State from, State close, std::optional<Rule> common, std::int64_t min,
                    std::optional<std::int64_t> max, Special special) {

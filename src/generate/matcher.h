@@ -13,8 +13,8 @@
 namespace jerboa {
 
 /// Runs a grammar over bytes as a deterministic automaton that is built lazily. A position is the set of all (state,
-/// stack of states to resume) that the bytes so far may have led to; equal sets share one position, so that transitions
-/// are computed once.
+/// stack of states to resume) that the bytes so far can lead to; equal sets share one position, so that transitions are
+/// computed once.
 ///
 /// The cost is bounded at run time: next() throws TooManyPositions if it would keep more than max_positions, and
 /// ConstraintError if more than max_work steps follow a call of start_work(), or if all steps exceed an allowance that
@@ -23,7 +23,7 @@ class Matcher {
  public:
   using Position = std::int32_t;
   static constexpr Position dead = -1;
-  static constexpr std::size_t max_positions = 30'000;  // of 1 KB
+  static constexpr std::size_t max_positions = 30'000;  // about 1 KB each
   static constexpr std::size_t max_work = 10'000'000;   // about a second
   static constexpr std::size_t first_allowance = 15'000'000, allowance_per_token = 1'500'000;
 
@@ -33,14 +33,14 @@ class Matcher {
   };
 
   explicit Matcher(std::shared_ptr<const Grammar> grammar);
-  /// A matcher that keeps only one position of another, besides the start. Transitions from there are computed again.
+  /// A matcher that keeps only one position of another, besides the start. Transitions from there are recomputed.
   static std::pair<Matcher, Position> continued(const Matcher& other, Position position);
 
   void start_work() {
     spent_ += std::exchange(work_, 0);
     limit_ = std::min(max_work, allowance_ - std::min(allowance_, spent_));
   }
-  /// The text is a token longer.
+  /// The text has grown by a token.
   void extend_allowance() { allowance_ += allowance_per_token; }
 
   Position start() const { return start_; }
@@ -83,10 +83,10 @@ class Matcher {
   std::unordered_map<std::uint64_t, Frame> frame_of_;
   std::vector<Reached> positions_;
   std::unordered_multimap<std::uint64_t, Position> position_of_;
-  std::vector<std::uint32_t> visited_;  // per frame: the closure that saw it last
+  std::vector<std::uint32_t> visited_;  // by frame: the closure that saw it last
   std::uint32_t closure_ = 0;
   std::size_t work_ = 0, limit_ = max_work;              // since start_work()
-  std::size_t spent_ = 0, allowance_ = first_allowance;  // before it, and in all
+  std::size_t spent_ = 0, allowance_ = first_allowance;  // before start_work(), and in total
   Position start_ = 0;
 };
 

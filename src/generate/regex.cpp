@@ -153,7 +153,7 @@ class Parser {
     return value;
   }
 
-  // {2} {2,} {2,5}; any other brace is itself
+  // Parses {2} {2,} {2,5}; any other brace is literal.
   bool counts(int& min, int& max) {
     const std::size_t start = position_;
     if (!take(U'{')) return false;
@@ -300,7 +300,7 @@ class Parser {
   std::string_view pattern_;
   std::u32string text_;
   std::size_t position_ = 0;
-  std::size_t ranges_ = 0;  // of all classes so far
+  std::size_t ranges_ = 0;  // in all classes so far
 };
 
 class Emitter {

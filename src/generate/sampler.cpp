@@ -122,7 +122,7 @@ void Sampler::softmax() {
 }
 
 void Sampler::keep_nucleus() {
-  // All tokens below this have less probability in total than may be dropped, so that only the others need sorting.
+  // All tokens below this have less total probability than may be dropped, so that only the others need sorting.
   const double share = (1.0 - options_.top_p) / static_cast<double>(candidates_.size());
   std::erase_if(candidates_, [&](const Candidate& c) { return c.probability < share; });
   std::sort(candidates_.begin(), candidates_.end(), likelier);
@@ -150,8 +150,7 @@ void Sampler::keep_typical() {
   keep_first(options_.typical_p);
 }
 
-// In the order of the tokens, whatever order they were filtered in: so a device can draw the same token without
-// sorting.
+// In token order, whatever order they were filtered in, so that a device can draw the same token without sorting.
 int Sampler::draw() {
   if (!std::is_sorted(candidates_.begin(), candidates_.end(), comes_before))
     std::sort(candidates_.begin(), candidates_.end(), comes_before);

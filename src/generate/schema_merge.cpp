@@ -29,7 +29,7 @@ std::vector<std::string> common_types(const std::vector<std::string>& a, const s
   return out;
 }
 
-// A property that only one of two schemas lists is, to the other, an additional one.
+// A property that only one of two schemas lists is an additional one to the other.
 Json additional_of(const Json& schema) {
   return schema.contains("additionalProperties") ? schema["additionalProperties"] : Json(true);
 }

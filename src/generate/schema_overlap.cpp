@@ -20,7 +20,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Overlap = std::optional<std::pair<std::size_t, std::size_t>>;
 
-// Bits of types that have no value in common. A number is an integer or has a fraction.
+// Bits of disjoint types. A number is an integer or has a fraction.
 constexpr unsigned object_bit = 1, all_bits = 127;
 constexpr std::array<std::pair<std::string_view, unsigned>, 7> type_bits = {{{"object", object_bit},
                                                                              {"array", 2},
@@ -53,7 +53,7 @@ std::string canonical(const Json& value) {
 
 using Constants = std::set<std::string>;
 
-/// Counts what is compared.
+/// Counts the parts that are compared.
 using Spend = std::function<void(std::size_t)>;
 
 const Json* constant_list(const Json& schema, Json& single) {
@@ -72,7 +72,7 @@ std::optional<Constants> constants_of(const Json& schema, const Spend& spend) {
   return out;
 }
 
-/// What distinguishes a schema from others.
+/// The properties that distinguish a schema from others.
 struct Facts {
   unsigned types = 0;
   std::optional<Constants> constants;
@@ -139,8 +139,8 @@ class OverlapFinder {
     return by_tags(other, {});
   }
 
-  // Schemas of objects, which agree in the properties compared so far. Few are compared in pairs; many are divided by
-  // the values of a property, which takes linear time if those tell most of them apart.
+  // Schemas of objects that agree in the properties compared so far. Few are compared in pairs; many are divided by the
+  // values of a property, which takes linear time if those tell most of them apart.
   Overlap by_tags(const Members& members, std::set<std::string> compared) {
     constexpr std::size_t few = 64;
     const std::optional<std::string> name = members.size() > few ? dividing_tag(members, compared) : std::nullopt;
@@ -148,9 +148,9 @@ class OverlapFinder {
     for (const std::size_t i : members) (name && facts_[i].tags.contains(*name) ? with : without).push_back(i);
     for (std::size_t k = 0; k < without.size(); ++k) {
       for (const std::size_t j : with)
-        if (!told_apart(without[k], j)) return pair(without[k], j);
+        if (!are_distinguished(without[k], j)) return pair(without[k], j);
       for (std::size_t m = k + 1; m < without.size(); ++m)
-        if (!told_apart(without[k], without[m])) return pair(without[k], without[m]);
+        if (!are_distinguished(without[k], without[m])) return pair(without[k], without[m]);
     }
     if (!name) return std::nullopt;
     compared.insert(*name);
@@ -159,7 +159,7 @@ class OverlapFinder {
         with, [&](std::size_t i) { return &facts_[i].tags.at(*name); }, further);
   }
 
-  // The property that most of the members have and, of several, the one with the fewest values.
+  // The property that most of the members have; among several, the one with the fewest values.
   std::optional<std::string> dividing_tag(const Members& members, const std::set<std::string>& compared) {
     struct Use {
       std::size_t members = 0, values = 0;
@@ -180,7 +180,7 @@ class OverlapFinder {
     return std::string(best->first);
   }
 
-  // Those that share a value overlap, unless `further` distinguishes them.
+  // Members that share a value overlap, unless `further` distinguishes them.
   template <class Values>
   Overlap by_values(const Members& members, Values values, const std::function<Overlap(const Members&)>& further) {
     std::map<std::string_view, Members> having;
@@ -197,7 +197,7 @@ class OverlapFinder {
     return std::nullopt;
   }
 
-  bool told_apart(std::size_t i, std::size_t j) {
+  bool are_distinguished(std::size_t i, std::size_t j) {
     spend_(1);
     return std::any_of(facts_[i].tags.begin(), facts_[i].tags.end(), [&](const auto& tag) {
       const auto other = facts_[j].tags.find(tag.first);

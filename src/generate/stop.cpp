@@ -19,7 +19,7 @@ bool StopMatcher::is_stop_token(int token) const {
 std::string StopMatcher::feed(std::string_view piece) {
   if (stopped()) return {};
   held_ += piece;
-  // The one that ends first, as if the text arrived byte by byte; if several end together, the longest.
+  // The match that ends first, as if the text arrived byte by byte; if several end together, the longest.
   std::size_t first_end = std::string::npos;
   const std::string* match = nullptr;
   for (const std::string& text : strings_) {

@@ -7,7 +7,7 @@
 namespace jerboa {
 namespace {
 
-// After `matched` characters of `mark`, the same with `next` instead of the next one: how many still match.
+// How many characters of `mark` match after `matched` of them and `next` have been read.
 std::size_t matched_after(const std::u32string& mark, std::size_t matched, char32_t next) {
   for (std::size_t length = matched + 1; length > 0; --length)
     if (mark[length - 1] == next && mark.compare(0, length - 1, mark, matched - (length - 1), length - 1) == 0)
@@ -15,7 +15,7 @@ std::size_t matched_after(const std::u32string& mark, std::size_t matched, char3
   return 0;
 }
 
-// One state for each beginning of the mark that may have been read.
+// One state for each prefix of the mark that may have been read.
 State add_until(Grammar& grammar, State from, const std::string& text) {
   const std::optional<std::u32string> characters = characters_of(text);
   if (!characters || characters->empty())
@@ -53,9 +53,9 @@ State add_form(Grammar& grammar, State from, const TextForm& form) {
   }
   const State to = grammar.add_state();
   for (const TextForm& part : form.parts) {
-    const State own = grammar.add_state();
-    grammar.add_empty(from, own);
-    grammar.add_empty(add_form(grammar, own, part), to);
+    const State start = grammar.add_state();
+    grammar.add_empty(from, start);
+    grammar.add_empty(add_form(grammar, start, part), to);
   }
   return to;
 }

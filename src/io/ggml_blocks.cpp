@@ -12,8 +12,8 @@
 #include "io/ggml_grids.h"
 #include "io/gguf_header.h"
 
-// The values of ggml's blocks. A result must have the bits that ggml computes, so every expression keeps ggml's order
-// of f32 operations; this file is compiled without contraction to fused multiply-add.
+// Decodes ggml's blocks. Results must be bit-identical to ggml's, so every expression keeps ggml's order of f32
+// operations; this file is compiled without contraction to fused multiply-add.
 namespace jerboa {
 namespace {
 
@@ -179,7 +179,7 @@ constexpr std::array<Byte, 4> iq2_magnitudes{8, 25, 43, 0};
 constexpr std::array<Byte, 8> iq3_xxs_magnitudes{4, 12, 20, 28, 36, 44, 52, 62};
 constexpr std::array<Byte, 8> iq3_s_magnitudes{1, 3, 5, 7, 9, 11, 13, 15};
 
-/// Writes the vector that `code` holds, times a scale, with the sign of each value from a bit.
+/// Writes the vector that `code` encodes, times a scale, with the sign of each value from a bit.
 template <std::size_t Count>
 void put_vector(std::uint16_t code, const std::array<Byte, Count>& magnitudes, float scale, std::uint32_t signs,
                 float* y) {
@@ -253,7 +253,7 @@ void iq3_s(const Byte* block, float* y) {
   }
 }
 
-// IQ4: 4 bits that stand for values which are denser around 0.
+// IQ4: 4-bit indices into values that are denser around 0.
 constexpr std::array<int, 16> iq4_values{-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
 
 void put_iq4(const Byte* q, float scale, float* y) {

@@ -135,7 +135,7 @@ bool Gguf::flag(std::string_view key) const {
 
 std::vector<std::string> Gguf::texts(std::string_view key) const {
   const GgufValue& value = content_->value(key);
-  if (value.kind != GgufKind::text || !value.is_array) content_->refuse(key, "a list of texts");
+  if (value.kind != GgufKind::text || !value.is_array) content_->refuse(key, "a list of strings");
   std::vector<std::string> texts;
   texts.reserve(value.count);
   for (std::uint64_t i = 0, offset = value.offset; i < value.count; ++i) texts.push_back(content_->text_at(offset));
@@ -172,8 +172,8 @@ const fs::path& Gguf::path() const { return content_->path; }
 void Gguf::read(std::string_view name, std::span<std::byte> bytes, std::uint64_t from) const {
   const GgufTensor& tensor = content_->tensor(name);
   if (from > tensor.bytes || bytes.size() > tensor.bytes - from)
-    throw UsageError(
-        fmt::format("tensor \"{}\" has {} bytes: there are no {} at {}", name, tensor.bytes, bytes.size(), from));
+    throw UsageError(fmt::format("tensor \"{}\" has {} bytes: {} bytes at {} are out of range", name, tensor.bytes,
+                                 bytes.size(), from));
   content_->source->read(tensor.offset + from, bytes);
 }
 
@@ -185,7 +185,7 @@ void Gguf::read_f32(std::string_view name, std::span<float> values, std::uint64_
     throw UsageError(fmt::format("tensor \"{}\" has {} values in blocks of {}: {} from {} on cannot be read", name,
                                  tensor.elements(), block, values.size(), first));
   if (tensor.type == GgmlType::F32) return read(name, std::as_writable_bytes(values), first * sizeof(float));
-  constexpr std::size_t values_at_once = 1u << 17;  // a multiple of every block that stays in the cache
+  constexpr std::size_t values_at_once = 1u << 17;  // a multiple of every block size, small enough for the cache
   std::vector<std::byte> buffer(std::min(values_at_once, values.size()) / block * bytes);
   std::uint64_t from = first / block * bytes;
   while (!values.empty()) {

@@ -21,17 +21,17 @@ constexpr std::uint32_t most_axes = 4;  // ggml's limit
 constexpr std::size_t most_nested = 4;  // arrays of arrays, which nothing uses
 constexpr std::uint64_t text_header = sizeof(std::uint64_t);
 
-// The least bytes that an entry takes: a count that the rest of the file cannot hold is refused at once.
+// The fewest bytes that an entry can take: a count that the rest of the file cannot hold is refused at once.
 constexpr std::uint64_t least_metadata = text_header + sizeof(std::uint32_t) + 1;
 constexpr std::uint64_t least_tensor =
     text_header + sizeof(std::uint32_t) + sizeof(std::uint32_t) + sizeof(std::uint64_t);
 
-/// Reads a header from its beginning, and the file only as far as needed.
+/// Reads a header from its beginning, and no more of the file than it needs.
 class GgufReader {
  public:
   GgufReader(const ByteSource& source, const std::string& file) : source_(source), file_(file) {}
 
-  /// What is being read, for messages: `the value of "general.name"`.
+  /// The item being read, for messages: `the value of "general.name"`.
   std::string context = "the beginning";
 
   std::uint64_t at() const { return at_; }
@@ -64,7 +64,7 @@ class GgufReader {
     at_ += bytes;
   }
   void skip_text() { skip(number<std::uint64_t>()); }
-  /// A count of things that take at least `least` bytes each.
+  /// A count of items that take at least `least` bytes each.
   std::uint64_t count(std::uint64_t least, std::string_view of) {
     const auto count = number<std::uint64_t>();
     if (count > rest() / least)
@@ -150,7 +150,7 @@ std::uint64_t alignment_in(const GgufLayout& layout, std::span<const std::byte> 
   return alignment;
 }
 
-/// The offset of the tensor from the beginning of the data is left in `offset`.
+/// Sets `offset` to the tensor's offset from the beginning of the data.
 GgufTensor read_tensor(GgufReader& reader) {
   GgufTensor tensor;
   const auto axes = reader.number<std::uint32_t>();

@@ -11,16 +11,16 @@
 
 #include "io/byte_source.h"
 
-// A GGUF file is a fixed beginning (magic, version, two counts), metadata, the tensors' descriptions, and their data at
-// aligned offsets. All numbers are little-endian, and strings have a 64-bit length. Nothing says how long the header
-// is.
+// A GGUF file has a fixed beginning (magic, version, two counts), metadata, the tensors' descriptions, and their data
+// at aligned offsets. All numbers are little-endian, and strings have a 64-bit length. The header's length is not
+// recorded.
 namespace jerboa::io {
 
 /// The type of a metadata value, as in the file.
 enum class GgufKind : std::uint32_t { u8, i8, u16, i16, u32, i32, f32, boolean, text, array, u64, i64, f64 };
 
 /// A metadata value, which stays in the header's bytes: a number or a boolean at `offset`, a text there with its
-/// length, or `count` values of one kind, one after the other.
+/// length, or `count` contiguous values of one kind.
 struct GgufValue {
   GgufKind kind = GgufKind::u8;  ///< of an array's elements
   bool is_array = false;

@@ -21,8 +21,8 @@ IdxBytes parse_idx(std::span<const std::byte> file, std::size_t axes, const std:
     empty = empty || size == 0;
   }
   std::size_t count = empty ? 0 : 1;
-  for (const std::int64_t own : idx.shape) {
-    const auto size = static_cast<std::size_t>(own);
+  for (const std::int64_t axis : idx.shape) {
+    const auto size = static_cast<std::size_t>(axis);
     if (!empty && count > stored / size)
       throw FileError(fmt::format("{}: the sizes in the header need more than the file's {} bytes", name, file.size()));
     count *= size;

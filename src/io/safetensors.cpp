@@ -170,7 +170,7 @@ void SafeTensors::read_f32(std::string_view name, std::span<float> values) const
   if (values.size() != entry.elements())
     throw UsageError(fmt::format("tensor \"{}\" has {} elements, not {}", name, entry.elements(), values.size()));
   if (entry.type == StoredType::F32) return read(name, std::as_writable_bytes(values));
-  constexpr std::size_t elements_at_once = 1u << 17;  // small enough to stay in the cache until they are converted
+  constexpr std::size_t elements_at_once = 1u << 17;  // few enough to stay in the cache until they are converted
   std::vector<std::byte> buffer(std::min(elements_at_once, entry.elements()) * size_of(entry.type));
   std::uint64_t offset = tensor.offset;
   while (!values.empty()) {

@@ -25,7 +25,7 @@ using nlohmann::json;
 constexpr std::uint64_t max_header_bytes = 100'000'000;  // the reference implementation's limit
 constexpr std::string_view metadata_key = "__metadata__";
 
-/// `bytes_read` includes the wrong byte.
+/// `bytes_read` includes the byte that caused the error.
 [[noreturn]] void fail_as_json(const std::string& file, std::string_view what, std::size_t bytes_read,
                                const nlohmann::detail::exception& error) {
   throw FileError(
@@ -42,8 +42,8 @@ struct TensorRecord {
   Range range;
 };
 
-/// The size in bytes, or nothing if that does not fit in 63 bits. The sizes of an empty tensor must fit too, so that
-/// strides cannot overflow later.
+/// The size in bytes; nullopt if it exceeds 63 bits. The sizes of an empty tensor must fit too, so that strides cannot
+/// overflow later.
 std::optional<std::uint64_t> bytes_of(StoredType type, const std::vector<std::int64_t>& shape) {
   auto bytes = static_cast<std::int64_t>(size_of(type));
   bool empty = false;
@@ -58,7 +58,7 @@ std::optional<std::uint64_t> bytes_of(StoredType type, const std::vector<std::in
 }
 
 /// Reads the header as a stream of events, each of which is either expected at that point or an error, so that a deeply
-/// nested or repetitive header takes no memory.
+/// nested or repetitive header needs no memory.
 class JsonHeaderReader final : public nlohmann::json_sax<json> {
  public:
   explicit JsonHeaderReader(const std::string& file) : file_(file) {}
@@ -245,7 +245,7 @@ SafeTensorsLayout parse_layout(std::span<const std::byte> bytes, std::uint64_t f
   const std::string_view header = all.substr(length_bytes);
   const std::uint64_t data_bytes = file_bytes - bytes.size();
   if (!header.starts_with('{')) fail("the header does not start with '{' (is this a safetensors file?)");
-  // The JSON parser takes a zero byte for the end of the text and would ignore what follows.
+  // The JSON parser treats a zero byte as the end of the text and would ignore the rest.
   if (const auto zero = header.find('\0'); zero != std::string_view::npos)
     fail(fmt::format("the header is not valid JSON, at byte {}: a zero byte", length_bytes + zero));
 

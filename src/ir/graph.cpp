@@ -18,7 +18,7 @@ std::string_view name(Storage storage) {
 
 namespace {
 
-// So that element counts, strides and byte counts, even at the symbols' bounds, cannot overflow later.
+// Ensures that element counts, strides and byte counts, even at the symbols' upper bounds, cannot overflow later.
 void check_size(Op op, const TensorType& type) {
   std::int64_t total = bits(type.dtype);
   for (const Dim& dim : type.shape)

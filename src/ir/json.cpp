@@ -6,9 +6,9 @@
 #include "base/parse_json.h"
 #include "ir/attr_json.h"
 
-// {"version", "training", "symbols", "tensors": [{name, dtype, shape, …}], "nodes": [{op, inputs, outputs, attrs,
-// site}],
-//  "outputs", "captures": {name: id}, "updates": [[target, value]], "constants"}. Ids are indices into "tensors".
+// {"version", "training", "symbols", "tensors": [{name, dtype, shape, …}],
+//  "nodes": [{op, inputs, outputs, attrs, site}], "outputs", "captures": {name: id}, "updates": [[target, value]],
+//  "constants"}. Ids are indices into "tensors".
 namespace jerboa {
 namespace {
 
@@ -103,8 +103,7 @@ HostTensor constant_from(const Json& json) {
   const Json& values = json.at("values");
   std::int64_t count = 1;
   for (const auto size : shape) {
-    // Checked before anything is allocated: a size that disagrees with the values is an error, not an
-    // allocation.
+    // Checked before anything is allocated: a size that disagrees with the values must be an error, not an allocation.
     if (size < 0 || (size > 0 && count > static_cast<std::int64_t>(values.size()) / size + 1))
       throw GraphError("a constant's shape does not match its values");
     count *= size;

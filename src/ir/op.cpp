@@ -9,7 +9,7 @@
 namespace jerboa {
 namespace {
 
-// "k.0": an axis of one of the operands before this one.
+// Parses "k.0": an axis of one of the operands before this one.
 IndexedAxis parse_indexed_axis(std::string_view text, const std::vector<OperandInfo>& before) {
   const std::size_t dot = text.find('.');
   const std::string_view axis = text.substr(dot + 1);
@@ -55,12 +55,12 @@ Attrs default_attrs() {
   return T{};
 }
 
-// Pages have no use for it, and every visitor would download it.
+// Browsers have no use for it, and every visitor would download it.
 constexpr std::string_view documented([[maybe_unused]] std::string_view doc) {
   return detail::is_browser_build ? std::string_view() : doc;
 }
 
-// A row as it is written: constants alone, since code that builds each row separately is large.
+// A row as constants alone, since code that builds each row separately is large.
 struct OpRow {
   Op op;
   std::string_view name, operands, attrs_name;

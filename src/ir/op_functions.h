@@ -20,7 +20,7 @@ inline constexpr OpColumns op_columns[] = {
 template <Op op>
 inline constexpr OpColumns columns_of = op_columns[static_cast<std::size_t>(op)];
 
-/// A function for each op, by number: what `select` gives for it, or null. An op that needs a specialisation of a
+/// A function for each op, by number: the result of `select`, which may be null. An op that needs a specialisation of a
 /// deleted function template but has none does not compile, and the error names the op.
 ///
 ///   constexpr auto rules = op_functions<Rule>([]<Op op>() -> Rule {

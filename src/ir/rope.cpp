@@ -7,7 +7,7 @@
 namespace jerboa {
 namespace {
 
-// Low frequencies are stretched by the factor, high ones kept, those between blended (Llama 3.1).
+// Low frequencies are stretched by the factor, high ones kept, those in between blended (Llama 3.1).
 double llama3_frequency(const RopeAttrs& attrs, double frequency) {
   const double context = attrs.original_context;
   const double wavelength = 2 * std::numbers::pi / frequency;

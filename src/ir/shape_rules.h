@@ -12,7 +12,7 @@
 
 namespace jerboa::shape_rule {
 
-/// What a shape rule sees: the operands' types (null where absent) and the attributes.
+/// The arguments of a shape rule: the operands' types (null if absent) and the attributes.
 struct Call {
   Op op;
   std::span<const TensorType* const> inputs;

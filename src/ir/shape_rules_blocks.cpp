@@ -30,7 +30,7 @@ void check_attention_options(const Call& call, std::size_t first, const Shape& s
   call.want_shape(first + 3, {scores[0], scores[2]});
 }
 
-constexpr std::size_t no_table = 99;  // of an op whose keys are never paged
+constexpr std::size_t no_table = 99;  // for an op whose keys are never paged
 
 // The table of a paged cache [blocks, heads, block, size]. Returns the number of keys.
 Dim check_table(const Call& call, std::size_t table, const Dim& batch, const Shape& cache) {
@@ -38,14 +38,14 @@ Dim check_table(const Call& call, std::size_t table, const Dim& batch, const Sha
   call.want_rank(table, 2);
   if (!(call.shape(table)[0] == batch))
     call.fail("table {} must have one row for each of {} sequences", to_string(call.shape(table)), batch.str());
-  // Kernels replace what is not a block's number by one that is, so there must be one.
+  // Kernels replace invalid block numbers by a valid one, so there must be one.
   for (const std::size_t axis : {0, 2})
     if (!cache[axis].is_constant() || cache[axis].value() < 1)
       call.fail("a paged cache of {} must have a fixed number of blocks, and at least one", to_string(cache));
   return call.shape(table)[1] * cache[2];
 }
 
-// The features of a row of k or v, which has q's type or is of an 8-bit cache.
+// The features of a row of k or v, which has q's type or belongs to an 8-bit cache.
 Dim features_of(const Call& call, std::size_t i) {
   const Dim& words = call.shape(i)[3];
   if (call.in(i).dtype != packed_cache) {
@@ -85,7 +85,7 @@ void check_attention_attrs(const Call& call, const A& attrs, std::size_t lengths
     call.fail("a ring of keys needs lengths and positions, which say what each slot holds");
 }
 
-// Returns the features of a value.
+// Checks v, and returns the features of a value.
 Dim check_v(const Call& call) {
   call.want_rank(2, 4);
   call.want_same_dtype(1, 2);

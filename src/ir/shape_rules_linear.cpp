@@ -52,7 +52,7 @@ Shape pool_output(const Call& call, const A& attrs, const Shape& x) {
   want_pair(call, attrs.kernel, 1, "kernel");
   want_pair(call, attrs.stride, 1, "stride");
   want_pair(call, attrs.padding, 0, "padding");
-  // A file may hold any numbers.
+  // Attributes may come from a file and hold any numbers.
   const auto is_more_than_half = [](std::int64_t padding, int kernel) { return 2 * padding > kernel; };
   if (is_more_than_half(attrs.padding[0], attrs.kernel[0]) || is_more_than_half(attrs.padding[1], attrs.kernel[1]))
     call.fail("padding must be at most half the kernel");
@@ -86,7 +86,7 @@ Types matmul(const Call& call) {
 
 namespace {
 
-// An int8 or int4 weight, followed by one scale and possibly one minimum per group of a row.
+// Checks an int8 or int4 weight, followed by one scale and possibly one minimum per group of a row.
 void want_quantised(const Call& call, std::size_t weight) {
   const std::size_t scales = weight + 1, mins = weight + 2;
   call.want_rank_at_least(weight, 2);
@@ -135,7 +135,7 @@ Types embedding_quantised(const Call& call) {
 
 namespace {
 
-// Operand 0 in groups of rows, each multiplied by a matrix [inner, columns] of operand 1.
+// Checks operand 0 as groups of rows, each multiplied by a matrix [inner, columns] of operand 1.
 void want_groups(const Call& call, std::size_t offsets, const Dim& inner) {
   const Shape &x = call.shape(0), &w = call.shape(1);
   call.want_integer(offsets);

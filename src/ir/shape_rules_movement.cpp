@@ -26,7 +26,7 @@ Types reduce(const Call& call) {
   return {{call.in(0).dtype, without(call.shape(0), *axes, attrs.keepdims)}};
 }
 
-// Sizes that are equal on every axis but one.
+// Checks that sizes are equal on every axis but one.
 void want_same_but(const Call& call, std::size_t i, std::size_t j, std::size_t axis) {
   bool same = call.rank(i) == call.rank(j);
   for (std::size_t d = 0; same && d < call.shape(i).size(); ++d)

@@ -4,7 +4,7 @@
 namespace jerboa::shape_rule {
 namespace {
 
-// positions [batch, time] at operand i, and slots [batch] behind them.
+// Checks positions [batch, time] at operand i, and slots [batch] after them.
 void check_tokens(const Call& call, std::size_t i, const Dim& batch, const Dim& time) {
   if (call.has(i)) call.want_integer(i);
   call.want_shape(i, {batch, time});
@@ -14,8 +14,8 @@ void check_tokens(const Call& call, std::size_t i, const Dim& batch, const Dim& 
   if (!call.has(0)) call.fail("slots need a state, of which they are rows");
 }
 
-// The type of the next state: the state's, whose rows are those of the batch unless there are slots. A state may have
-// another type than x.
+// The type of the next state: that of the state, whose rows are those of the batch unless there are slots. A state may
+// have another type than x.
 TensorType next_state(const Call& call, std::size_t slots, const Shape& rows) {
   if (!call.has(0)) return {call.in(1).dtype, rows};
   call.want_float(0);

@@ -37,7 +37,7 @@ void check_symbols(const Graph& graph) {
     }
 }
 
-// Where the results of an op live.
+// Where the results of an op are stored.
 Storage storage_of(Op op) {
   switch (op) {
     case Op::tensor_input: return Storage::input;

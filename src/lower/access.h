@@ -15,7 +15,7 @@ struct AffineIndex {
   std::vector<std::pair<int, Dim>> terms;
 
   static AffineIndex axis(int axis) { return {0, {{axis, Dim(1)}}}; }
-  /// Just the index along this axis of the domain.
+  /// Whether it is just the index along this axis of the domain.
   bool is_axis(int axis) const {
     return terms.size() == 1 && terms[0].first == axis && terms[0].second == Dim(1) && offset == Dim(0);
   }

@@ -5,8 +5,8 @@
 
 #include <jerboa/lower/program.h>
 
-// When several axes of a strided array can be treated as one. Sizes and strides are numbers, or expressions over
-// symbols (Dim).
+// Decides when several axes of a strided array can be treated as one. Sizes and strides are numbers, or expressions
+// over symbols (Dim).
 namespace jerboa::detail {
 
 /// Row-major strides in elements.
@@ -16,7 +16,7 @@ inline std::vector<Dim> row_major_strides(const Shape& shape) {
   return strides;
 }
 
-/// Whether elements follow each other in row-major order, `innermost` apart. Axes of size 1 do not matter.
+/// Whether elements are in row-major order, with stride `innermost`. Axes of size 1 do not matter.
 template <class Size>
 bool is_row_major(const std::vector<Size>& sizes, const std::vector<Size>& strides, Size innermost = Size(1)) {
   Size expected = innermost;
@@ -28,8 +28,8 @@ bool is_row_major(const std::vector<Size>& sizes, const std::vector<Size>& strid
   return true;
 }
 
-/// Whether a batch of products is one product with more rows: the rows of all the left-hand sides follow each other,
-/// and the right-hand side is common to all. Strides may include those of the last two axes.
+/// Whether a batch of products is one product with more rows: the rows of all left-hand sides are contiguous, and the
+/// right-hand side is common to all. Strides may include those of the last two axes.
 template <class Size>
 bool is_one_product(const std::vector<Size>& batch, const std::vector<Size>& a_strides,
                     const std::vector<Size>& b_strides, const Size& a_row, const Size& rows) {
@@ -38,7 +38,7 @@ bool is_one_product(const std::vector<Size>& batch, const std::vector<Size>& a_s
   return is_row_major(batch, a_strides, Size(a_row * rows));
 }
 
-/// Which axes of its domain a kernel refers to by themselves, in a position or a mask. They cannot be merged.
+/// The axes of its domain that a kernel names individually, in a position or a mask. They cannot be merged.
 inline std::vector<bool> named_axes(const KernelSpec& kernel) {
   std::vector<bool> named(kernel.domain.size(), false);
   for (const Instruction& instruction : kernel.body)
@@ -48,7 +48,7 @@ inline std::vector<bool> named_axes(const KernelSpec& kernel) {
   return named;
 }
 
-/// Which axes of a kernel's domain can be merged: neither is named, and every load and store steps through the two as
+/// Whether axes of a kernel's domain can be merged: neither is named, and every load and store steps through both as
 /// through one axis.
 template <class Size>
 class AxisMerger {

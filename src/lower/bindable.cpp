@@ -10,8 +10,8 @@
 namespace jerboa::detail {
 namespace {
 
-// The tensor of a buffer, and where it comes from. A buffer that several tensors share, one after another, is named
-// after all of them.
+// The tensor of a buffer, and where it comes from. The name of a buffer that several tensors share in turn lists all of
+// them.
 std::string describe(const Buffer& buffer, const Graph& graph) {
   TensorId id = graph.find(buffer.name);
   if (id == no_tensor) id = graph.find(buffer.name.substr(0, buffer.name.find(' ')));

@@ -23,10 +23,10 @@ class Budget {
   /// Opens the next group. The limit of a strict group holds wherever the unplaced nodes end up; for other groups it is
   /// assumed that those nodes join too, and that updates are written in place.
   void add_group(bool strict);
-  /// Whether an unplaced node may join a group; and the act of joining, or of starting it.
+  /// allows_to_join: whether an unplaced node may join a group. place: lets it join, or start, the group.
   bool allows_to_join(NodeId joining, int group) const;
   void place(NodeId node, int group);
-  /// Whether a group may be merged into one that runs before it; and the act of merging. All nodes are placed by then.
+  /// allows_to_merge: whether a group may be merged into an earlier one. merge: does it. All nodes must be placed.
   bool allows_to_merge(int group, int into) const;
   void merge(int group, const std::vector<NodeId>& nodes, int into);
 
@@ -35,13 +35,13 @@ class Budget {
   bool allows(int bindings) const { return bindings <= target_.max_bindings; }
 
  private:
-  // What a group binds.
+  // The bindings of a group.
   struct Bound {
     bool strict = false;
     std::map<TensorId, int> reads;  // other groups' results and leaves, with the number of its nodes that read them
     std::set<TensorId> stored;      // results of its nodes that others need
   };
-  // The users of a tensor by where they are; inlined nodes and views do not count.
+  // The users of a tensor by location; inlined nodes and views do not count.
   struct Users {
     int elsewhere = 0;           // in other groups than the one that computes it
     int unplaced = 0;            // not placed yet, and able to join a group
@@ -59,14 +59,14 @@ class Budget {
   const Graph& graph_;
   const Target& target_;
   const std::vector<Layout>& layouts_;
-  std::vector<std::vector<TensorId>> reads_;  // by node: tensors in memory, also what inlined operands read
+  std::vector<std::vector<TensorId>> reads_;  // by node: tensors in memory that it or inlined operands read
   std::vector<Users> all_users_;              // by tensor, before any is placed
   std::vector<Users> users_;                  // by tensor
   std::vector<int> group_of_;                 // by node, -1 before it is placed
   std::vector<Bound> groups_;
   std::vector<int> bindings_;        // by tensor: how many it needs
   std::vector<bool> kept_;           // by tensor: read by the user, or an update
-  std::vector<TensorId> target_of_;  // by tensor: what it updates, or no_tensor
+  std::vector<TensorId> target_of_;  // by tensor: its update's target, or no_tensor
 };
 
 }  // namespace jerboa::detail

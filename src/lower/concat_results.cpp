@@ -12,7 +12,7 @@
 namespace jerboa::detail {
 namespace {
 
-// The only load that gives the value between the bounds of its mask, where the body chooses among loads by the position
+// The only load that provides the value inside the bounds of its mask, if the body selects among loads by the position
 // along the axis.
 int chosen_at(const KernelSpec& kernel, const Mask& mask) {
   int number = kernel.stores.front().value;
@@ -38,7 +38,7 @@ int chosen_at(const KernelSpec& kernel, const Mask& mask) {
   return load.kind == Instruction::Kind::load ? load.index : -1;
 }
 
-// Whether a kernel does nothing but to copy ranges of one axis, each from a tensor of its own.
+// Whether a kernel only copies ranges of one axis, each from a separate tensor.
 bool is_concatenation(const KernelSpec& kernel) {
   if (kernel.kind != KernelSpec::Kind::loop || kernel.row_axes > 0 || kernel.stores.size() != 1 ||
       kernel.loads.size() < 2)
@@ -62,8 +62,8 @@ bool is_concatenation(const KernelSpec& kernel) {
   return kernel.domain[index(kernel.loads.front().masks.front().axis)] == Dim(end);
 }
 
-// A result that lies in memory as a load reads it, as it lies where the kernel stores what it loads: each step along
-// one of its axes is some steps along one axis of the kernel's domain.
+// The layout that a result gets if it is written directly to where the kernel stores what it loads from it: each step
+// along one of the result's axes must be some steps along one axis of the kernel's domain.
 std::optional<TensorAccess> moved(TensorAccess result, const KernelSpec& concat, const Load& load) {
   const Store& store = concat.stores.front();
   const Mask& mask = load.masks.front();
@@ -79,8 +79,8 @@ std::optional<TensorAccess> moved(TensorAccess result, const KernelSpec& concat,
     strides.push_back(load.map.strides[axis].value());
     targets.push_back(store.map.strides[axis].value());
   }
-  // Both must begin at the first element, and the load must read them in order: then an element's number says its place
-  // along each axis.
+  // Both must begin at the first element, and the load must read them in order: an element's number then determines its
+  // index along each axis.
   if (!is_row_major(sizes, load.map.strides) || !(result.offset == Dim(0)) ||
       !(load.map.offset + mask.from * load.map.strides[index(mask.axis)] == Dim(0)))
     return std::nullopt;
@@ -130,7 +130,7 @@ class ConcatResults {
       for (const Readable& readable : *list) uses_[index(readable.buffer)].push_back(nullptr);
   }
 
-  // Whether another part now writes what this one copied.
+  // Whether the copy was removed because another part now writes the elements directly.
   bool takes_over(const Dispatch::Part& part) {
     const KernelSpec& concat = kernel_of(part);
     if (!is_concatenation(concat)) return false;
@@ -166,7 +166,7 @@ class ConcatResults {
       result = std::move(*there);
       gone[index(binding)] = true;
     }
-    // The bindings that are left keep their order, and the new one is the last.
+    // The remaining bindings keep their order, and the new one is last.
     std::vector<int> numbers, buffers;
     for (std::size_t i = 0; i < gone.size(); ++i) {
       numbers.push_back(static_cast<int>(buffers.size()));

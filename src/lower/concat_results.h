@@ -4,8 +4,8 @@
 
 namespace jerboa::detail {
 
-/// Lets the gradient of attention write its results where a loop would only copy them side by side: the gradients of q,
-/// k and v into that of the product that they were parts of. The copy and the memory before it go away.
+/// Lets the gradient of attention write its results directly where a loop would only concatenate them: the gradients of
+/// q, k and v into that of the product that they were slices of. The copy and its source memory go away.
 void write_into_concats(Program& program);
 
 }  // namespace jerboa::detail

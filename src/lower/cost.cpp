@@ -25,8 +25,8 @@ Dim convolution(const Shape& positions, const Shape& weight) {
   return Dim(2) * positions[0] * positions[2] * positions[3] * element_count(weight);
 }
 
-// Of each token on the state: the update, the product with q and, for the delta rule, the one with k. The gradient
-// needs the states, their gradients, and as much again for q and k.
+// Per token, on the state: the update, the product with q and, for the delta rule, the one with k. The gradient also
+// needs the states and their gradients, and the same amount again for q and k.
 Dim linear_attention(const KernelSpec& kernel, int times) {
   const int products = kernel.operands[5].binding >= 0 ? 3 : 2;
   return Dim(std::int64_t{2} * products * times) * element_count(shape(kernel, 3)) * shape(kernel, 2)[3];

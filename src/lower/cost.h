@@ -5,8 +5,8 @@
 namespace jerboa::detail {
 
 /// The multiplications and additions of a kernel that multiplies matrices, convolves or attends, counted as two
-/// operations each: what its rate is measured in. 0 for all other kernels, which memory bounds. Causal attention counts
-/// only the scores that it needs, and its gradient five products, whatever a kernel computes again.
+/// operations each, from which its rate is computed. 0 for all other kernels, which are memory-bound. Causal attention
+/// counts only the scores that it needs, and its gradient five products, whatever a kernel recomputes.
 Dim operations_of(const KernelSpec& kernel);
 
 }  // namespace jerboa::detail

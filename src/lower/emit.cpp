@@ -67,7 +67,7 @@ class Emitter {
     return found->second;
   }
 
-  // Names of what a group computes, for profiles and dumps.
+  // The names of a group's results, for profiles and dumps.
   std::string label(const Group& group) const {
     std::string text;
     for (const NodeId id : group.nodes) {
@@ -102,7 +102,7 @@ class Emitter {
     in_last_.insert(number);
   }
 
-  // Updates that could not be written in place: copied from the new value to the state's memory, after everything else.
+  // Updates that could not be written in place are copied from the new value to the state's memory at the end.
   void add_copies() {
     std::set<TensorId> targets;
     for (const Update& update : graph_.updates) targets.insert(update.target);

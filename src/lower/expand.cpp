@@ -20,13 +20,13 @@ namespace {
 
 using Inputs = std::vector<Tensor>;
 
-// For each element the angle's frequency and the factors of the cosine and the sine: 0, 1 and 0 for an element that is
-// not rotated.
+// The angle's frequency and the factors of the cosine and the sine, per element: 0, 1 and 0 for an element that is not
+// rotated.
 struct RopeRows {
   Tensor frequencies, cosines, sines;
 };
 
-// An RMS norm whose result only one node reads: x * scale * weight, of which the weight may be missing.
+// An RMS norm whose result only one node reads: x * scale * weight; the weight may be missing.
 struct NormFactors {
   Tensor x, scale, weight;
 };
@@ -123,8 +123,8 @@ Tensor partners(const Tensor& x, std::int64_t half, bool interleaved) {
   return concat(parts, 3);
 }
 
-// The partners of a norm's results, from those of its factors: moved elements must be read from memory, so that the
-// norm would otherwise need a kernel of its own.
+// The partners of a norm's results, computed from those of its factors: moved elements must be read from memory, so
+// that the norm would otherwise need a separate kernel.
 Tensor normed_partners(const NormFactors& norm, std::int64_t half, bool interleaved) {
   const Tensor moved = partners(norm.x, half, interleaved) * norm.scale;
   if (!norm.weight) return moved;
@@ -152,7 +152,7 @@ Tensor expansion<Op::rope>(const Node& node, const Inputs& in, Shared& shared) {
   return straight + moved * sine;
 }
 
-// A recomputed activation, expressed with what its derivative computes too.
+// A recomputed activation, written so that it shares subexpressions with its derivative.
 template <>
 Tensor expansion<Op::gelu>(const Node& node, const Inputs& in, Shared&) {
   const Tensor& x = in[0];
@@ -219,14 +219,14 @@ Graph expand_templates(Graph graph) {
   return result;
 }
 
-// A tied parameter is the one it is tied to, so that reads and writes of their one memory are seen as such.
+// Replaces a tied parameter by the one it is tied to, so that accesses to their common memory are seen as such.
 Graph resolve_ties(Graph graph) {
   const auto is_tied = [](const TensorInfo& tensor) { return !tensor.tied_to.empty(); };
   if (std::none_of(graph.tensors.begin(), graph.tensors.end(), is_tied)) return graph;
   Graph result;
   GraphRewriter rewriter(graph, result);
   const auto tied_to = [&](const Node& node) { return graph.tensor(node.outputs[0]).tied_to; };
-  // Parameters first: one may precede the one it is tied to.
+  // Untied parameters first: a tied one may precede the one it is tied to.
   for (const bool tied : {false, true})
     for (const Node& node : graph.nodes) {
       if (node.op != Op::param_input || tied_to(node).empty() == tied) continue;
@@ -242,7 +242,7 @@ Graph resolve_ties(Graph graph) {
   return result;
 }
 
-// An output of a parameter or state that this graph updates is its old version, so it is copied before the update.
+// An output of a parameter or state that this graph updates is the old version, so it is copied before the update.
 Graph save_old_versions(Graph graph) {
   const auto is_updated = [&](TensorId id) {
     while (info(graph.producer(id).op).lowering == Lowering::View) id = graph.producer(id).inputs[0];
@@ -259,7 +259,7 @@ Graph save_old_versions(Graph graph) {
   return graph;
 }
 
-// A sum of squares widens what it reads: gradients of f16 need no f32 copy for it.
+// A sum of squares widens its operands: gradients of f16 need no f32 copy for it.
 Graph square_before_widening(Graph graph) {
   for (Node& node : graph.nodes) {
     if (node.op != Op::sum_squares) continue;

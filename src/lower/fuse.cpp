@@ -60,8 +60,8 @@ class Fuser {
     is_update_.resize(graph.nodes.size(), false);
   }
 
-  // Groups grow optimistically, assuming that later nodes will fit; those for which that fails are rebuilt strictly.
-  // That changes where others begin and end, so after a few rounds all of them are strict.
+  // Groups grow optimistically, assuming that later nodes will fit; groups for which that fails are rebuilt strictly.
+  // This changes the boundaries of others, so after a few rounds all groups are strict.
   Fusion run() {
     constexpr int most_rounds = 4;
     for (int round = 1;; ++round) {
@@ -104,9 +104,9 @@ class Fuser {
     return source;
   }
 
-  // Collects the groups whose results a node needs for an operand when it is read with this access; false where `group`
-  // computes that operand but cannot supply it in this access. Chains of inlined nodes are short (inline.h), so the
-  // recursion is shallow.
+  // Collects the groups whose results a node needs for an operand when it is read with this access; returns false if
+  // `group` computes that operand but cannot supply it with this access. Chains of inlined nodes are short (inline.h),
+  // so the recursion is shallow.
   bool collect(const Node& user, std::size_t operand, const Access& user_access, int group,
                std::set<int>& needs) const {
     TensorId id = user.inputs[operand];
@@ -128,7 +128,7 @@ class Fuser {
     return is_aligned(graph_.shape(id), access);
   }
 
-  // How a node that is read with this access reads one of its operands.
+  // The access of a node that is read with this access to one of its operands.
   Access operand_access(const Node& node, std::size_t operand, const Access& access) const {
     const Shape& shape = graph_.shape(node.outputs[0]);
     const Shape& operand_shape = graph_.shape(node.inputs[operand]);
@@ -208,7 +208,7 @@ class Fuser {
         join(id, candidate);
         return;
       }
-      // Recomputed parts of one expression often share only what they read.
+      // Recomputed parts of one expression often have only their operands in common.
       constexpr int look_back = 8;
       const int last = static_cast<int>(result_.groups.size()) - 1;
       for (int group = last; node.recompute && group >= std::max(0, last - look_back); --group)
@@ -220,7 +220,7 @@ class Fuser {
     start_group(id);
   }
 
-  // Groups that compute operands of the node, the latest first.
+  // The groups that compute operands of the node, latest first.
   std::set<int, std::greater<>> candidates(const Node& node) const {
     std::set<int, std::greater<>> found;
     std::set<int> needs;
@@ -280,12 +280,12 @@ class Fuser {
     put(id, static_cast<int>(result_.groups.size()) - 1);
   }
 
-  // A loop that was built separately from a product, reduction or loop over the same elements that it depends on joins
-  // it: a derivative and what it is multiplied by, or Adam's second moment after the first.
+  // Merges a loop that was built separately into a product, reduction or loop over the same elements that it depends
+  // on: a derivative and the value it is multiplied by, or Adam's second moment after the first.
   void merge_loops() {
     for (int loop = 0; target_.fuse && loop < static_cast<int>(result_.groups.size()); ++loop) {
       const Group& group = result_.groups[index(loop)];
-      // A recomputed group must run after something other than what it was first computed from.
+      // A recomputed group must run after something other than the group that first computed it.
       if (group.kind != KernelSpec::Kind::loop || (group.recomputes && group.needs.size() < 2)) continue;
       for (auto other = group.needs.rbegin(); other != group.needs.rend(); ++other) {
         if (can_be_merged(loop, *other)) {
@@ -310,7 +310,7 @@ class Fuser {
     if (other.kind == KernelSpec::Kind::loop) {
       if (group.row_axes != other.row_axes && group.row_axes != 0 && (other.row_axes != 0 || !other.whole_domain_only))
         return false;
-      // What it depends on beyond the target must not delay the target.
+      // The loop's other dependences must not delay the target.
       if (!std::all_of(group.needs.upper_bound(product), group.needs.end(),
                        [&](int need) { return other.needs.contains(need); }))
         return false;
@@ -338,7 +338,7 @@ class Fuser {
     needs_.merge(loop, product);
   }
 
-  // A value needs memory if another kernel or the user reads it, or its own kernel at another element.
+  // A value needs memory if another kernel or the user reads it, or if its own kernel reads it at another element.
   void decide_memory() {
     for (const TensorInfo& tensor : graph_.tensors)
       if (is_leaf(node_at(tensor.producer))) result_.in_memory[index(node_at(tensor.producer).outputs[0])] = true;
@@ -428,7 +428,7 @@ class Fuser {
     }
   }
 
-  // Ops whose first result may overwrite their first operand: elements they do not change stay as they are.
+  // For ops whose first result may overwrite their first operand: elements that they do not change stay.
   bool overwrites_operand(const Node& node, TensorId value, TensorId target) const {
     const auto reads_target = [&](TensorId id) { return id != no_tensor && view_source(id) == target; };
     const TensorId first = node.inputs[0];
@@ -480,7 +480,7 @@ class Fuser {
   Fusion result_;
   GroupNeeds needs_{result_.groups};
   std::vector<std::set<int>> readers_;            // by tensor: groups that read its memory
-  std::set<std::pair<TensorId, int>> unaligned_;  // where a group reads elements other than the ones it computes
+  std::set<std::pair<TensorId, int>> unaligned_;  // where a group reads other elements than it computes
 };
 
 }  // namespace

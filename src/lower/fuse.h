@@ -22,7 +22,7 @@ struct Group {
   bool whole_domain_only = true;  ///< every node has one value per element, so that rows can still be reduced
 };
 
-/// What fusion decides: which kernel each node belongs to, and which tensors have memory.
+/// The result of fusion: which kernel each node belongs to, and which tensors have memory.
 struct Fusion {
   std::vector<Group> groups;         ///< in an order in which they can run
   std::vector<int> group_of;         ///< by node; -1: no kernel (leaf, view or inlined)
@@ -40,7 +40,7 @@ bool is_elementwise(Op op);
 bool is_reduction(Op op);
 /// A matrix product, into whose kernel element-wise consumers are fused.
 bool is_product(Op op);
-/// What is in memory before anything runs: an input, a parameter, a constant tensor.
+/// Whether a node's result is in memory before anything runs: an input, a parameter, a constant tensor.
 bool is_leaf(const Node& node);
 
 /// The axes that a reduction runs over.
@@ -50,7 +50,7 @@ bool looks_up(Op op, std::size_t operand);
 
 /// How a value computed in a group is accessed there: axis i along axis i of the domain.
 Access identity_access(const Shape& shape);
-/// Whether a read of such a value with this access is the value of the same element, or of the same row.
+/// Whether reading such a value with this access yields the value of the same element, or of the same row.
 bool is_aligned(const Shape& shape, const Access& access);
 
 }  // namespace jerboa::detail

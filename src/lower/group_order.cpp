@@ -9,7 +9,7 @@
 namespace jerboa::detail {
 namespace {
 
-// Any topological order.
+// An arbitrary topological order.
 std::vector<int> runnable_order(const std::vector<std::vector<int>>& users, std::vector<int> waiting) {
   std::vector<int> order;
   for (std::size_t i = 0; i < waiting.size(); ++i)
@@ -32,14 +32,14 @@ void sort_groups(Fusion& fusion) {
       users[index(need)].push_back(static_cast<int>(i));
       ++waiting[i];
     }
-  // What an earlier group waits for is as urgent as that group, so users are visited before what they need.
+  // A group is as urgent as any group that waits for it, so users are visited before the groups that they need.
   std::vector<NodeId> urgency(count);
   for (std::size_t i = 0; i < count; ++i) urgency[i] = fusion.groups[i].nodes.front();
   const std::vector<int> order = runnable_order(users, waiting);
   for (auto group = order.rbegin(); group != order.rend(); ++group)
     for (const int user : users[index(*group)])
       urgency[index(*group)] = std::min(urgency[index(*group)], urgency[index(user)]);
-  // Of equally urgent groups the first: queues of different libraries would disagree.
+  // The lowest index breaks ties, because standard libraries order equal elements differently.
   const auto later = [&](int a, int b) { return std::pair(urgency[index(a)], a) > std::pair(urgency[index(b)], b); };
   std::priority_queue<int, std::vector<int>, decltype(later)> ready(later);
   for (std::size_t i = 0; i < count; ++i)

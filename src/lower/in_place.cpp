@@ -48,7 +48,7 @@ class TakeOver {
     part.kernel = found->second;
   }
 
-  // Bindings of an operand and of a result that can alias it.
+  // The bindings of an operand and of a result that can alias it.
   std::optional<std::pair<int, int>> find_pair(const Dispatch::Part& part, const KernelSpec& kernel, int number) const {
     if (kernel.kind != KernelSpec::Kind::loop && kernel.kind != KernelSpec::Kind::matmul) return std::nullopt;
     const auto read = read_bindings(kernel), written = written_bindings(kernel);
@@ -87,7 +87,7 @@ class TakeOver {
             return load.binding != operand || reads_what_it_writes(kernel, load, store);
           }))
         return false;
-      // A value that is only copied may be read as late as its store, which may be too late.
+      // A value that is only copied may be read as late as its store, which can be too late.
       const Instruction& value = kernel.body[index(store.value)];
       if (value.kind == Instruction::Kind::load && kernel.loads[index(value.index)].binding == operand) return false;
     }

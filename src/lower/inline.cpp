@@ -9,7 +9,7 @@
 namespace jerboa::detail {
 namespace {
 
-// What is recomputed wherever it is used must be small: at most this many nodes, counting inlined operands every time
+// Nodes that are recomputed at every use must be small: at most this many nodes, counting inlined operands every time
 // they occur. This also bounds the depth of everything that recurses through them.
 constexpr int most_inlined = 256;
 
@@ -77,14 +77,14 @@ class Inliner {
            (reads_leaves_only(node) && only_use_is_aligned(node.outputs[0]));
   }
 
-  // A square, or the like, that only a sum over rows reads is computed there: it would take memory if it joined the
-  // kernel that computes its operand.
+  // Whether a cheap node, such as a square, is read only by a sum over rows, which then computes it: it would need
+  // memory if it joined the kernel that computes its operand.
   bool is_summed_only(const Node& node) const {
     const TensorId operand = varying_operand(graph_, node), result = node.outputs[0];
     if (!has(node.op, Trait::Cheap) || node.recompute || operand == no_tensor || uses_[index(result)].size() != 1)
       return false;
     const Node& user = node_at(uses_[index(result)][0]);
-    // What the operand is computed from is then read, not computed again.
+    // The sum then reads the node's operand instead of computing it again.
     const bool is_stored = !inlined_[index(producer(source(operand)))] && source(operand) == operand;
     return is_stored && is_reduction(user.op) && reduces_rows(graph_, user) &&
            graph_.shape(operand) == graph_.shape(result);
@@ -110,8 +110,8 @@ class Inliner {
     return true;
   }
 
-  // What is computed from one vector alone, such as a norm's weights plus one, takes no kernel of its own if it is
-  // little work for all that read it.
+  // A node computed from one small vector alone, such as a norm's weights plus one, needs no separate kernel if
+  // recomputing it is little work for every reader.
   bool changes_small_leaf(const Node& node) const {
     constexpr std::int64_t small = 1 << 16;
     const TensorId operand = varying_operand(graph_, node), result = node.outputs[0];
@@ -121,8 +121,8 @@ class Inliner {
     return is_read_rarely(result) || (has(node.op, Trait::Cheap) && !repeats_long_chain(node));
   }
 
-  // Whether readers with more elements than a node would compute many ops for each of them again, from values in
-  // memory that take no longer to read than the result.
+  // Whether readers with more elements than a node would recompute many ops for each of them, from values in memory
+  // that take no longer to read than the result.
   bool repeats_long_chain(const Node& node) const {
     constexpr int longest = 4;
     return size_[index(producer(node.outputs[0]))] > longest && reads_memory(node) && !is_read_rarely(node.outputs[0]);
@@ -189,7 +189,7 @@ class Inliner {
 
   static constexpr int longest_prologue = 16;
 
-  // Nodes that products compute as they read: chains of cheap ops on one tensor that is in memory anyway, each used
+  // Nodes that products compute while they read: chains of cheap ops on one tensor that is in memory anyway, each used
   // only by products and by other such nodes.
   void add_prologues() {
     std::vector<bool> able(graph_.nodes.size(), false);
@@ -232,7 +232,7 @@ class Inliner {
     });
   }
 
-  // Whether the tensor has memory, or a product can compute it too, whatever happens to the nodes that use it.
+  // Whether the tensor is in memory, or a product can compute it too, whatever happens to the nodes that use it.
   bool is_in_memory(TensorId id, const std::vector<bool>& able) const {
     const TensorId root = source(id);
     const Node& from = graph_.producer(root);

@@ -10,11 +10,11 @@
 namespace jerboa::detail {
 
 /// By node: whether it is recomputed wherever it is used, instead of being stored. These are nodes that read no memory,
-/// those that could not otherwise share a kernel with their only use, and those so cheap that products compute them as
-/// they read an operand. The expression of an inlined node is bounded in size and depth.
+/// nodes that could not otherwise share a kernel with their only use, and nodes so cheap that products compute them
+/// while they read an operand. The expression of an inlined node is bounded in size and depth.
 std::vector<bool> find_inlined(const Graph& graph, const Target& target, const std::vector<Layout>& layouts);
 
-/// For a node that a product computes as it reads: the operand that is not a constant.
+/// For a node that a product computes while it reads: the operand that is not a constant.
 TensorId varying_operand(const Graph& graph, const Node& node);
 
 /// Whether trailing axes, but not all axes, are reduced: then each row of the operand is reduced separately.

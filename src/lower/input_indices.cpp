@@ -14,15 +14,15 @@
 namespace jerboa::detail {
 namespace {
 
-// Whether the op may pass its operand's elements on unchanged. What it decomposes into decides.
+// Whether the op may pass its operand's elements on unchanged. Its decomposition decides.
 bool may_move_integers(const Graph& graph, const Node& node) {
   const Lowering lowering = info(node.op).lowering;
   return node.inputs.size() == 1 && is_integer(graph.type(node.inputs[0]).dtype) &&
          (lowering == Lowering::View || lowering == Lowering::Decompose || node.op == Op::cast);
 }
 
-// The ops between a tensor and the furthest one that it may be computed from by moves alone, as a separate graph with
-// one output.
+// The ops between a tensor and the most distant one that it may be computed from by moves alone, as a separate graph
+// with one output.
 struct Path {
   TensorId source;
   Graph graph;
@@ -45,7 +45,7 @@ Path path_to(const Graph& graph, TensorId tensor) {
   return path;
 }
 
-// Whether a view of so many elements has all of them, each perhaps repeatedly.
+// Whether a view of this many elements contains all of them, possibly repeated.
 bool has_all(const InputIndices::View& view, const Dim& elements) {
   Dim count(1);
   for (std::size_t i = 0; i < view.shape.size(); ++i) {
@@ -55,7 +55,7 @@ bool has_all(const InputIndices::View& view, const Dim& elements) {
   return count == elements;
 }
 
-// The views of a path, first that of the input; nullopt if an op on it computes something.
+// The views of a path, that of the input first; nullopt if an op on the path computes something.
 std::optional<std::vector<InputIndices::View>> views_of(Graph path) {
   const Graph graph = make_views_possible(decompose(std::move(path)));
   const auto layouts = layouts_of(graph);
@@ -87,10 +87,10 @@ class IndexFinder {
  public:
   explicit IndexFinder(const Graph& graph) : graph_(graph) {}
 
-  // Follows indices back to the inputs that hold them. Those that were concatenated or padded are all used if the
-  // result is used as a whole.
+  // Follows indices back to the inputs that hold them. Concatenated or padded indices are all used if the result is
+  // used as a whole.
   void find(const Node& user, const IndexOperand& operand, TensorId tensor) {
-    // Lists of indices that grow by concatenation have most of their sources in common.
+    // Lists of indices that grow by concatenation share most of their sources.
     if (!followed_.emplace(tensor, operand.range.limit.str(), operand.range.negative_is_none).second) return;
     Path path = path_to(graph_, tensor);
     const TensorInfo& source = graph_.tensor(path.source);

@@ -6,7 +6,7 @@
 
 #include <jerboa/base/error.h>
 
-// What the verifiers of a program share.
+// Helpers of the verifiers of a program.
 namespace jerboa::detail {
 
 template <class... Args>

@@ -327,7 +327,7 @@ TensorAccess KernelBuilder::whole_tensor(TensorId tensor) {
 
 namespace {
 
-// Appends the node's computation on the last value in the list.
+// Appends the node's computation to the list; its operand is the last value in it.
 void append_to_prologue(const Graph& graph, const Node& node, std::vector<Instruction>& prologue) {
   Instruction instruction;
   instruction.kind = Instruction::Kind::compute;
@@ -358,7 +358,7 @@ void append_to_prologue(const Graph& graph, const Node& node, std::vector<Instru
 TensorAccess KernelBuilder::product_operand(TensorId tensor) {
   const Layout& layout = fusion_.layouts[static_cast<std::size_t>(tensor)];
   TensorAccess access{-1, DType::f32, graph_.shape(tensor), layout.offset, layout.strides};
-  // From the multiplied value back to what is in memory; the order of elements does not change on the way.
+  // Walks back from the multiplied value to the tensor in memory; the order of elements does not change on the way.
   std::vector<const Node*> chain;
   TensorId root = layout.root;
   while (fusion_.inlined[static_cast<std::size_t>(graph_.tensor(root).producer)]) {

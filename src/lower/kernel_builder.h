@@ -51,7 +51,7 @@ class KernelBuilder {
   const Group& group_;
   KernelSpec kernel_;
   std::vector<int> buffers_;
-  std::map<TensorId, int> values_;    // of this group's tensors
+  std::map<TensorId, int> values_;    // the instructions of this group's tensors
   std::map<std::string, int> known_;  // instructions by their text
   std::vector<Mask> masks_;           // in force for loads
   std::vector<int> domain_axis_;      // for a reduce: the domain's axis for each axis of the operand

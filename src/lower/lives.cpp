@@ -46,7 +46,7 @@ void find_lives(Program& program) {
 }
 
 std::int64_t max_live_bytes(const Program& program) {
-  std::map<int, std::int64_t> change;  // by dispatch: bytes that become live less bytes that die
+  std::map<int, std::int64_t> change;  // by dispatch: bytes that become live minus bytes that die
   for (const Buffer& buffer : program.buffers) {
     if (buffer.where != Buffer::Where::arena || buffer.within >= 0 || buffer.last < buffer.first) continue;
     change[buffer.first] += buffer.bytes;

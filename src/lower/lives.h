@@ -11,7 +11,8 @@ struct Life {
   int first = 0, last = -1;
 };
 
-/// For every buffer. What is read after the run is live to its end; an unused buffer's last is before its first.
+/// For every buffer. A buffer that is read after the run is live to its end; an unused buffer's last is before its
+/// first.
 std::vector<Life> lives_of(const Program& program);
 /// Stores the result of lives_of in the buffers.
 void find_lives(Program& program);

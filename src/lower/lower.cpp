@@ -21,7 +21,7 @@
 namespace jerboa {
 namespace {
 
-// Prints a stage where JERBOA_DUMP lists it, with the time since the last one.
+// Prints the stages that JERBOA_DUMP lists, each with the time since the last one.
 class Stages {
  public:
   template <class Text>
@@ -59,7 +59,7 @@ Program lower(const Graph& graph, const Target& target) {
   // 5. Activations get their offsets, reusing the memory of operands that die where possible.
   if (target.plan) detail::take_over_buffers(program);
   detail::refuse_unbindable_tensors(program, viewed, target);
-  detail::refuse_tensors_without_room(program, viewed);  // before the plan adds up their sizes, and the whole plan
+  detail::refuse_tensors_without_room(program, viewed);  // before the plan adds them up, and after
   detail::plan_memory(program, target);
   detail::refuse_tensors_without_room(program, viewed);
   if (!detail::is_browser_build) verify(program, target);

@@ -10,7 +10,7 @@
 namespace jerboa::detail {
 namespace {
 
-// What the search for a gap needs of a buffer, in one place: it looks at all of them for each buffer.
+// The fields that the search for a gap needs, kept contiguous: it scans all buffers for each buffer.
 struct Placed {
   int first = 0, last = 0;
   std::int64_t offset = 0, end = 0;  // the end is aligned
@@ -84,7 +84,7 @@ class Pool {
     return put(buffer, bytes, reuse ? tightest(buffer) : slots_.size());
   }
 
-  // Of the slots up to this size that are free, the one that is idle the longest before and after; or a new one.
+  // The slot that is idle the longest before and after, among the free ones up to this size; or a new one.
   std::size_t take_idle(const Buffer& buffer, std::int64_t bytes, std::int64_t largest) {
     std::size_t best = slots_.size();
     int best_idle = -1;
@@ -137,12 +137,12 @@ class Pool {
   }
 
   std::vector<Slot> slots_;
-  std::vector<Life> newest_;  // of each slot's tenants; by itself, because each buffer looks at all of them
+  std::vector<Life> newest_;  // by slot; a separate array, because each buffer scans all of them
 };
 
-// Kernels that use the same slot wait for each other, and cannot be computed by their readers where another writes to
-// it before these run. Small tensors, up to some number, therefore do not share theirs, and the others share those that
-// were not used for long.
+// Kernels that use the same slot wait for each other, and cannot be computed by their readers if another one overwrites
+// their operands before these run. Small tensors, up to some number, therefore do not share slots, and the others share
+// those that have been unused the longest.
 void place_in_pool(Program& program, const std::vector<Buffer*>& largest_first, const Target& target) {
   constexpr std::int64_t small = 1 << 14;
   constexpr int most_small = 256;

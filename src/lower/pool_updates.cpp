@@ -30,8 +30,8 @@ bool is_in_order(const IndexMap& map, const Shape& domain) {
   return map.offset == Dim(0) && is_row_major(domain, map.strides);
 }
 
-// An update of one parameter: a kernel that reads and writes tensors of its size from the first element to the last,
-// and reads single numbers.
+// An update of one parameter: a kernel that reads and writes tensors of the parameter's size from the first element to
+// the last, and reads single numbers.
 struct UpdateKernel {
   int dispatch = 0, part = 0;
   std::int64_t elements = 0;
@@ -40,7 +40,7 @@ struct UpdateKernel {
   std::vector<bool> is_number;  // by binding
 };
 
-// Loads and stores of a kernel over one axis.
+// Flattens a kernel's loads and stores to one axis; returns which bindings are numbers, nullopt if it cannot.
 std::optional<std::vector<bool>> flatten(KernelSpec& kernel) {
   std::vector<bool> is_number(index(kernel.bindings), false), is_tensor(index(kernel.bindings), false);
   for (Load& load : kernel.loads) {
@@ -65,7 +65,7 @@ class UpdatePooler {
  public:
   UpdatePooler(Program& program, const Target& target) : program_(program), target_(target) {}
 
-  // One pool at a time: each changes when the other updates run.
+  // One pool at a time: each pool changes when the other updates run.
   void run() {
     while (pool_some()) {
     }
@@ -74,9 +74,9 @@ class UpdatePooler {
  private:
   bool pool_some() {
     for (auto& [key, updates] : find()) {
-      drop_those_that_must_not_move(updates);
+      drop_immovable(updates);
       drop_conflicts(updates);
-      keep_those_of_one_pool(updates);
+      keep_one_pool(updates);
       if (updates.size() < fewest_updates) continue;
       pool(updates);
       return true;
@@ -89,7 +89,7 @@ class UpdatePooler {
     return buffer(update.buffers[index(update.kernel.stores.front().binding)]).name;
   }
 
-  // Updates by what they do.
+  // The updates, grouped by their computation.
   std::map<std::string, std::vector<UpdateKernel>> find() const {
     std::map<std::string, std::vector<UpdateKernel>> found;
     for (std::size_t d = 0; d < program_.cpu.dispatches.size(); ++d)
@@ -147,8 +147,9 @@ class UpdatePooler {
     return key;
   }
 
-  // All of them run where the last one did: until then no other kernel may use what one writes, or write what it reads.
-  void drop_those_that_must_not_move(std::vector<UpdateKernel>& updates) const {
+  // All of them run where the last one did: until then no other kernel may use what one writes, or write what one
+  // reads.
+  void drop_immovable(std::vector<UpdateKernel>& updates) const {
     int last = 0;
     std::set<std::pair<int, int>> update_parts;
     for (const UpdateKernel& update : updates) {
@@ -172,8 +173,8 @@ class UpdatePooler {
 
   // Different updates use different tensors, and no kernel reads one tensor of a pool while it writes another.
   void drop_conflicts(std::vector<UpdateKernel>& updates) const {
-    std::map<int, std::size_t> owner;  // of a buffer: the update that it belongs to
-    std::map<int, std::size_t> role;   // of a buffer: the pool that it would be in, by binding
+    std::map<int, std::size_t> owner;  // by buffer: the update that it belongs to
+    std::map<int, std::size_t> role;   // by buffer: the pool that it would be in, as a binding
     std::set<std::size_t> dropped;
     for (std::size_t u = 0; u < updates.size(); ++u)
       for (std::size_t b = 0; b < updates[u].buffers.size(); ++b) {
@@ -207,9 +208,9 @@ class UpdatePooler {
     return round_up(update.elements, elements);
   }
 
-  // In the order of their names, which is the same in every program over the same storage. What does not fit goes into
-  // the next pool.
-  void keep_those_of_one_pool(std::vector<UpdateKernel>& updates) const {
+  // Sorted by name, which is the same in every program over the same storage. Updates that do not fit go into the next
+  // pool.
+  void keep_one_pool(std::vector<UpdateKernel>& updates) const {
     std::stable_sort(updates.begin(), updates.end(),
                      [&](const UpdateKernel& a, const UpdateKernel& b) { return name_of(a) < name_of(b); });
     const std::int64_t most = std::min(target_.max_binding_bytes, target_.max_buffer_bytes) / 4;
@@ -242,7 +243,7 @@ class UpdatePooler {
       for (const UpdateKernel& update : updates) members.push_back(update.buffers[b]);
       part.buffers.push_back(put_side_by_side(members, places, total));
       // The gaps between them would be summed as well. In an arena they are cleared; in storage they hold whatever
-      // updates, including those of other programs, have made of them.
+      // updates, including those of other programs, have left there.
       const bool in_arena = buffer(part.buffers.back()).where == Buffer::Where::arena;
       const bool squared = (in_arena || !gaps) && read_squares_of(part.buffers.back(), members);
       if (squared && gaps) cleared.push_back(part.buffers.back());
@@ -253,7 +254,7 @@ class UpdatePooler {
     KernelSpec kernel = first.kernel;
     kernel.domain = {Dim(total)};
     part.kernel = add_kernel(std::move(kernel));
-    put_in_place_of(updates, part, cleared);
+    replace(updates, part, cleared);
   }
 
   int put_side_by_side(const std::vector<int>& members, const std::vector<std::int64_t>& places, std::int64_t total) {
@@ -275,7 +276,7 @@ class UpdatePooler {
     return number;
   }
 
-  // Where a sum of squares reads all of them, it reads the pool instead.
+  // A sum of squares that reads all of them reads the pool instead.
   bool read_squares_of(int whole, const std::vector<int>& members) {
     bool any = false;
     for (Dispatch& dispatch : program_.cpu.dispatches)
@@ -329,7 +330,7 @@ class UpdatePooler {
     return static_cast<int>(program_.cpu.kernels.size()) - 1;
   }
 
-  // A kernel that fills a buffer with zeros.
+  // Returns a kernel that fills a buffer with zeros.
   Dispatch::Part clear(int number) {
     const Buffer& tensor_buffer = buffer(number);
     KernelSpec kernel;
@@ -343,8 +344,7 @@ class UpdatePooler {
   }
 
   // The pooled kernel replaces the last of them. Buffers that must be cleared are cleared before their first use.
-  void put_in_place_of(const std::vector<UpdateKernel>& updates, const Dispatch::Part& part,
-                       const std::vector<int>& cleared) {
+  void replace(const std::vector<UpdateKernel>& updates, const Dispatch::Part& part, const std::vector<int>& cleared) {
     std::set<std::pair<int, int>> removed;
     int last = 0;
     for (const UpdateKernel& update : updates) {

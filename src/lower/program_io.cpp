@@ -18,7 +18,7 @@
 #include "lower/target.h"
 #include "lower/verify_kernel.h"
 
-// What the sections of a program file hold: JSON, and the constants' bytes. docs/program-files.md describes it.
+// The contents of a program file's sections: JSON, and the constants' bytes (docs/program-files.md).
 namespace jerboa {
 namespace {
 
@@ -431,7 +431,7 @@ void check_sizes(const std::string& name, DType dtype, const Shape& shape) {
   if (detail::bytes_of({dtype, shape}) > detail::most_bytes) throw FileError(fmt::format("{} is too large", name));
 }
 
-// A host fills some states from a parameter, whose size they must have.
+// A host fills some states from a parameter, so they must have its size.
 void check_half_copy(const std::map<std::string_view, const PersistentTensor*>& params, const PersistentTensor& copy) {
   const auto source = half_copy_source(copy.name);
   if (!source || copy.is_param) return;
@@ -443,7 +443,7 @@ void check_half_copy(const std::map<std::string_view, const PersistentTensor*>& 
 }
 
 void check_initial_values(const PersistentTensor& tensor) {
-  constexpr double longest_draw = 16;  // of a normal distribution, in standard deviations, with room
+  constexpr double longest_draw = 16;  // of a normal distribution, in standard deviations, with a margin
   const Init& init = tensor.init;
   const double reach = init.kind == Init::Kind::constant ? 0 : longest_draw * std::fabs(init.width);
   for (const double value : {init.mean - reach, init.mean + reach})
@@ -470,7 +470,7 @@ void check(const ProgramFile& file) {
   check_storage(file);
   for (const ProgramEntry& entry : file.entries) {
     for (const InputTensor& input : entry.inputs) check_sizes(input.name, input.dtype, input.shape);
-    Target target = Target::cpu();  // which has no size limits: the limits of the original device do not matter
+    Target target = Target::cpu();  // without size limits: those of the original device do not matter
     target.separate_arenas = file.target == gpu_target;
     verify(entry.program, target);
     detail::verify_input_indices(entry);

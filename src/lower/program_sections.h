@@ -39,8 +39,8 @@ struct Section {
 /// `least_host`: the first version that can run the file.
 std::string write_sections(const std::vector<Section>& sections, const HostVersion& least_host);
 
-/// The sections that this version knows, each at most once; their bytes refer to the file. Throws FileError,
-/// without the file's name, where the file is damaged, of another format, for a later host or needs a section that is
+/// The sections that this version knows, each at most once; their bytes refer to the file. Throws FileError, without
+/// the file's name, if the file is damaged, has another format, requires a later host or has a required section that is
 /// unknown.
 std::vector<Section> read_sections(std::string_view file);
 

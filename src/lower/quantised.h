@@ -7,8 +7,8 @@
 
 namespace jerboa::detail {
 
-/// The operand of an op that is an int8 or int4 weight; its scales and possibly its minimums are the two after it. No
-/// other ops take such weights.
+/// The operand of an op that is an int8 or int4 weight; its scales and, if present, its minimums are the two after it.
+/// No other ops take such weights.
 constexpr std::optional<std::size_t> quantised_operand(Op op) {
   switch (op) {
     case Op::dequantise:

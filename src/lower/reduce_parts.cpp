@@ -15,7 +15,7 @@ class Extract {
   Extract(const KernelSpec& from, KernelSpec& to)
       : from_(from), to_(to), values_(from.body.size(), -1), loads_(from.loads.size(), -1) {}
 
-  /// The instruction represents a given value.
+  /// Makes the instruction stand for a given value.
   void give(int instruction) {
     Instruction given = from_.body[index(instruction)];
     given.kind = Instruction::Kind::product;

@@ -4,14 +4,14 @@
 
 namespace jerboa::detail {
 
-/// The instruction of a reduce kernel that is its reduction.
+/// The index of the reduction in a reduce kernel's body.
 int reduction_of(const KernelSpec& kernel);
 
-/// A reduce kernel split in two: what is computed per element before the reduction, and per result after it.
+/// A reduce kernel split in two: the computation per element before the reduction, and per result after it.
 struct ReduceParts {
   KernelSpec elements;  ///< over the same domain, without stores
   int value = 0;        ///< the instruction of `elements` that is reduced
-  KernelSpec results;   ///< over the kept axes; the reduced value enters as the `product` instruction
+  KernelSpec results;   ///< over the kept axes; the reduced value is the `product` instruction
 };
 ReduceParts split_reduce(const KernelSpec& kernel);
 

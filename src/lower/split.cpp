@@ -25,7 +25,7 @@ class ConcatSplitter {
         while (i < parts.size() && fits(some, parts[i])) some.push_back(parts[i++]);
         joined.push_back(some.size() == 1 ? some[0] : join(some));
       }
-      if (joined.size() == parts.size()) break;  // too large to be joined at all, which is reported later
+      if (joined.size() == parts.size()) break;  // too large to be joined at all; reported later
       parts = std::move(joined);
     }
     return join(parts);

@@ -35,7 +35,7 @@ class CpuVerifier {
     return program_.cpu.kernels[static_cast<std::size_t>(part.kernel)];
   }
 
-  // No activation is used outside its planned live range.
+  // Checks that no activation is used outside its planned live range.
   void check_lives() const {
     const auto lives = lives_of(program_);
     for (std::size_t i = 0; i < program_.buffers.size(); ++i) {
@@ -56,7 +56,7 @@ class CpuVerifier {
         bound.insert(id);
         count += binding_count(buffer(id).bytes, target_);
       }
-      // Hosts run ops on whole tensors in several dispatches where they must.
+      // Hosts may split ops on whole tensors into several dispatches.
       if (kernel(part).kind == KernelSpec::Kind::whole || count <= target_.max_bindings) continue;
       std::vector<std::string_view> names;
       for (const int id : part.buffers) names.push_back(buffer(id).name);
@@ -65,7 +65,7 @@ class CpuVerifier {
     }
   }
 
-  // Whether the list holds this buffer, the one that contains it, or a part of it.
+  // Whether the list contains this buffer, the one that contains it, or a part of it.
   bool any_overlaps(const std::set<int>& list, int id) const {
     const auto& parts = parts_[static_cast<std::size_t>(id)];
     return list.contains(id) || (buffer(id).within >= 0 && list.contains(buffer(id).within)) ||
@@ -81,7 +81,8 @@ class CpuVerifier {
            std::all_of(parts.begin(), parts.end(), [&](int part) { return written[static_cast<std::size_t>(part)]; });
   }
 
-  // Nothing is read before it is written, and the parts of one dispatch, which run in any order, do not conflict.
+  // Checks that nothing is read before it is written, and that the parts of a dispatch, which run in any order, do not
+  // conflict.
   void check_order() const {
     std::vector<bool> written(program_.buffers.size(), false);
     for (std::size_t i = 0; i < program_.buffers.size(); ++i)
@@ -126,7 +127,7 @@ class CpuVerifier {
     }
   }
 
-  // An element-wise kernel may read only the same element of what it writes.
+  // Checks that element-wise kernels read only the element that they overwrite.
   void check_in_place() const {
     for (const Dispatch& dispatch : program_.cpu.dispatches)
       for (const Dispatch::Part& part : dispatch.parts) {

@@ -4,8 +4,8 @@
 
 namespace jerboa::detail {
 
-/// Proves, over verified memory, that the steps of GPU code bind existing, aligned memory, and never bind one buffer
-/// for reading and writing at once. Throws GraphError that names the step.
+/// Checks, on verified memory, that the steps of GPU code bind existing, aligned memory, and never bind one buffer for
+/// reading and writing at once. Throws GraphError that names the step.
 void verify_gpu(const ProgramMemory& memory, const GpuCode& code);
 
 }  // namespace jerboa::detail

@@ -59,7 +59,7 @@ class KernelVerifier {
     throw GraphError(fmt::format("invalid program: {}: {}", what_, fmt::format(text, std::forward<Args>(args)...)));
   }
 
-  // Each is an index into a list of the kernel.
+  // An upper bound: each binding is used by an entry of one of the kernel's lists.
   std::size_t most_bindings() const {
     return kernel_.loads.size() + kernel_.stores.size() + kernel_.operands.size() + kernel_.results.size();
   }
@@ -95,9 +95,9 @@ class KernelVerifier {
       fail("{} of {} axes cannot be reduced", kernel_.row_axes, sizes_.size());
   }
 
-  // Records how far into a binding offset + sum of stride * index goes for indices in these ranges, and, for a gather,
-  // up to `more` elements beyond. Strides are checked against their axes even where nothing is accessed, so that no
-  // arithmetic on them overflows.
+  // Records how far into a binding offset + sum of stride * index reaches for indices in these ranges, plus `more`
+  // elements for a gather. Strides are checked against their axes even if nothing is accessed, so that no arithmetic on
+  // them overflows.
   void reach(int binding, DType dtype, const Dim& offset, const std::vector<Dim>& strides,
              const std::vector<std::int64_t>& sizes, const std::vector<Range>& ranges, std::int64_t more = 0) {
     if (binding < 0 || binding >= kernel_.bindings) fail("there is no binding {}", binding);
@@ -371,7 +371,7 @@ class KernelVerifier {
   }
 
   bool is_row_major(const std::vector<std::int64_t>& sizes, const std::vector<Dim>& strides) const {
-    if (std::find(sizes.begin(), sizes.end(), 0) != sizes.end()) return true;  // of no elements
+    if (std::find(sizes.begin(), sizes.end(), 0) != sizes.end()) return true;  // no elements
     std::int64_t expected = 1;
     for (std::size_t axis = sizes.size(); axis-- > 0;) {
       if (sizes[axis] != 1 && evaluate(strides[axis]) != expected) return false;
@@ -395,7 +395,7 @@ class KernelVerifier {
     if (!fine) fail("a quantised weight must be whole and in order");
   }
 
-  // The scales, the operand of this number, and the minimums behind them.
+  // Checks the scales, operand `first`, and the minimums after them.
   void check_scales(std::size_t first, const std::vector<std::int64_t>& weight) {
     for (std::size_t i = first; i < std::min(first + 2, kernel_.operands.size()); ++i) {
       const TensorAccess& scales = kernel_.operands[i];
@@ -444,7 +444,7 @@ class KernelVerifier {
     if (kernel_.op == Op::top_k || kernel_.op == Op::argsort || kernel_.op == Op::cummax) check_sorted_length();
   }
 
-  // The part of each `row` elements that a tensor lies in, as its first and its last; nothing where it is not that.
+  // If a tensor lies in a fixed part of every `row` elements, that part's first and last; otherwise nullopt.
   static std::optional<std::pair<std::int64_t, std::int64_t>> part_of_rows(const TensorAccess& tensor,
                                                                            std::int64_t row) {
     if (!tensor.offset.is_constant()) return std::nullopt;

@@ -56,7 +56,7 @@ class MemoryVerifier {
     }
   }
 
-  // A part of another buffer lies inside it, in memory of the same kind.
+  // Checks that a part of another buffer lies inside it, in memory of the same kind.
   void check_within(const Buffer& tensor_buffer) const {
     if (!is_index_of(tensor_buffer.within, memory_.buffers.size()))
       fail_program("{} is not within any buffer", tensor_buffer.name);
@@ -123,7 +123,7 @@ class MemoryVerifier {
     }
   }
 
-  // In order of first use; live buffers do not overlap, so only neighbours need checking.
+  // In order of first use: live buffers do not overlap, so only neighbours need checking.
   void check_tenants(const std::vector<const Buffer*>& by_first) const {
     const auto by_place = [](const Buffer* a, const Buffer* b) { return a->offset < b->offset; };
     const auto by_last = [](const Buffer* a, const Buffer* b) { return a->last < b->last; };

@@ -144,7 +144,7 @@ Graph join_reshapes(Graph graph) {
       rewriter.copy(node);
       continue;
     }
-    // The one that it reads has been joined before.
+    // Its operand has already been joined.
     const TensorId source = result.producer(rewriter.at(node.inputs[0])).inputs[0];
     const std::size_t before = result.tensors.size();
     rewriter.replace(node, result.add_node(Op::reshape, {source}, node.attrs, node.site), before);

@@ -4,7 +4,7 @@
 
 namespace jerboa::detail {
 
-/// Whether a node only makes a float tensor wider. Whoever reads the narrow tensor can do that on the way.
+/// Whether a node only makes a float tensor wider, which readers of the narrow tensor can do themselves.
 inline bool widens(const Graph& graph, const Node& node) {
   if (node.op != Op::cast) return false;
   const DType from = graph.type(node.inputs[0]).dtype, to = graph.type(node.outputs[0]).dtype;

@@ -33,7 +33,7 @@ TensorId id_of(const Operand& operand, const Graph& graph, std::string_view what
   return tensor.id();
 }
 
-// An error of an op, "add: …", as one of what the user called, prefixed with the module.
+// Rewrites an error of an op, "add: …", to name the op that the user called, prefixed with the module.
 std::string in_context(Op op, std::string error) {
   if (error.starts_with(name(op))) error.replace(0, name(op).size(), detail::called(name(op)));
   return detail::module_prefix() + error;
@@ -482,7 +482,7 @@ Tensor attention(Operand q, Operand k, Operand v, const AttentionOptions& option
   AttentionOptions inner = options;
   inner.heads = 0;
   const int kv_heads = options.kv_heads == 0 ? options.heads : options.kv_heads;
-  // One statement each: the evaluation order of arguments must not decide the graph.
+  // Separate statements: the evaluation order of arguments must not decide the graph.
   const Tensor queries = split_heads(q, options.heads);
   const Tensor keys = split_heads(k, kv_heads);
   const Tensor values = split_heads(v, kv_heads);

@@ -107,7 +107,7 @@ LoadReport Session::load(const std::filesystem::path& path, LoadOptions options)
     else
       stored_params.insert(name);
   }
-  // Half of an optimizer's states would be worse than none.
+  // Restoring only some of an optimizer's states would be worse than restoring none.
   const bool other_optimizer = options.across_optimizers && optimizer_states(stored_states, stored_params) !=
                                                                 optimizer_states(state_names(), stored_params);
   const auto is_left_out = [&](const std::string& state) {

@@ -7,11 +7,11 @@
 namespace jerboa::detail {
 namespace {
 
-// Forms that are less than this much faster are not worth an entry: measurements vary by as much.
+// Forms that save less than this are not worth an entry: measurements vary by as much.
 constexpr double worthwhile = 0.97;
 constexpr std::size_t least_samples = 3, most_samples = 15;
 
-// The median of what each of some kernels takes, in turns.
+// The median time of each of some kernels, measured alternately.
 std::vector<double> medians_in_turns(const std::vector<CompiledKernel*>& kernels, double seconds) {
   for (CompiledKernel* kernel : kernels) kernel->run();  // the first run of a kernel takes longer
   std::vector<std::vector<double>> samples(kernels.size());

@@ -9,9 +9,9 @@
 namespace jerboa::detail {
 namespace {
 
-// The values of an input that reach the op.
+// The values of an input that the op uses.
 std::vector<std::int64_t> values_of(const InputIndices& indices, const HostTensor& input, const SymbolValues& symbols) {
-  verify_views(indices, input.size(), symbols);  // they may come from a file
+  verify_views(indices, input.size(), symbols);  // views may come from a file
   std::vector<std::int64_t> values;
   for (std::int64_t i = 0; i < input.size(); ++i) values.push_back(static_cast<std::int64_t>(input.number(i)));
   for (const InputIndices::View& view : indices.views) {

@@ -40,7 +40,7 @@ void Session::save_program(const std::filesystem::path& path) const {
     if (!slot.tied)  // programs refer to the tensor that owns the memory
       file.storage.push_back({name, slot.type.dtype, slot.type.shape, slot.storage == Storage::param, slot.init});
   for (const auto& [name, entry] : entries_) {
-    // What is saved has none of the checks of this session.
+    // The saved program has none of this session's checks.
     const auto unchecked = entry->checks ? device_.backend().compile(entry->graph, finder()) : nullptr;
     const Program* program = (unchecked ? *unchecked : *entry->executable).program();
     if (program == nullptr)

@@ -9,7 +9,7 @@
 namespace jerboa::detail {
 namespace {
 
-// Whether a kernel's label, a list of the tensors that it stores, has a tensor or the result of its check.
+// Whether a kernel's label, a list of the tensors that it stores, contains a tensor or the result of its check.
 bool lists(const std::string& label, const std::string& tensor) {
   std::istringstream words(label);
   for (std::string word; words >> word;)
@@ -17,7 +17,7 @@ bool lists(const std::string& label, const std::string& tensor) {
   return false;
 }
 
-// The label of the kernel that computes a tensor; empty if that is not known.
+// The label of the kernel that computes a tensor; empty if unknown.
 std::string kernel_of(const Executable& executable, const std::string& tensor) {
   const Program* program = executable.program();
   if (program == nullptr) return {};
@@ -51,7 +51,7 @@ std::string_view kind_of_leaf(Op op) {
 
 void throw_failed_checks(const CheckedGraph& checks, const Executable& executable, RunResults& results,
                          const SymbolValues& symbols) {
-  // Indices first: an element read from the wrong place may be the one that is not finite.
+  // Indices come first: an element read from the wrong place may be the one that is not finite.
   if (!checks.indices.empty()) {
     const HostTensor extremes = results.read(index_extremes);
     for (std::size_t i = 0; i < checks.indices.size(); ++i) {

@@ -67,7 +67,7 @@ auto with_room(const Graph& graph, Action&& action) {
   }
 }
 
-// The same, and an error that there is no room names the entry.
+// Runs the action; an error that memory ran out names the entry as well.
 template <class Action>
 auto with_room(const std::string& entry, const Graph& graph, Action&& action) {
   try {
@@ -115,7 +115,7 @@ void Session::Shared::add(const std::string& name, Slot slot) {
 }
 
 void Session::Shared::initialize(const std::string& name, Slot& slot) {
-  slot.filled = true;     // from the start: what a copy is made of may fill all others
+  slot.filled = true;     // set first: filling a copy's source may fill all others
   if (slot.tied) return;  // its memory belongs to another tensor
   try {
     if (const auto source = half_copy_source(name)) {
@@ -124,7 +124,7 @@ void Session::Shared::initialize(const std::string& name, Slot& slot) {
         throw UsageError(fmt::format("{} is {}, which is not an f16 copy of {} ({}); give the state another name", name,
                                      to_string(slot.type), *source, to_string(wide.type)));
       slot.memory->upload(in_halves(wide.memory->download()));
-      slot.filled = true;  // again: a parameter that is drawn now makes its copy outdated
+      slot.filled = true;  // set again: drawing a parameter now makes its copy outdated
       return;
     }
     if (name != random_state && slot.init.kind == Init::Kind::constant && slot.init.mean == 0) {

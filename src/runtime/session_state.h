@@ -26,7 +26,7 @@ struct Session::Slot {
   TensorType type;
   Storage storage = Storage::state;
   Init init;
-  bool tied = false;  // the memory is another parameter's, under whose name it is saved and listed
+  bool tied = false;  // shares another parameter's memory, under whose name it is saved and listed
   std::shared_ptr<DeviceTensor> memory;
   bool filled = false;  // has values; if not, the initial ones are drawn on first use
 
@@ -49,7 +49,7 @@ struct Session::Shared {
   std::string loaded_file;  // the last one that was loaded
   detail::OptimizerUses optimizers;
   Checks checks;
-  bool all_filled = false;  // no slot lacks values, so that runs need not look for one
+  bool all_filled = false;  // all slots have values, so that runs need not look for one without
 
   /// Declares a tensor whose values are drawn when they are first needed.
   void add(const std::string& name, Slot slot);
@@ -58,13 +58,13 @@ struct Session::Shared {
   void fill(const std::string& name, Slot& slot);
   void fill_all();
   void upload(const std::string& name, std::span<const std::byte> bytes);
-  /// The parameter has new values: its f16 copy, if any, is made anew before the next run.
+  /// Notes that the parameter has new values: its f16 copy, if any, is made again before the next run.
   void forget_copy(const std::string& param);
-  /// The parameters among these tensors whose f16 copies are not.
+  /// The parameters among these tensors whose f16 copies are not among them.
   std::vector<std::string> without_copies(const std::set<std::string>& updated) const;
   /// Throws UsageError that lists the known names.
   Slot& find(const std::string& name, const char* what, Storage storage);
-  /// Without the slots that hold gradients or f16 copies, and without tied ones.
+  /// The names of all slots except those of gradients, f16 copies and tied parameters.
   std::vector<std::string> names(Storage storage) const;
 };
 

@@ -30,7 +30,7 @@ using wgsl::ProductShape;
 using wgsl::RowShape;
 using wgsl::TunedFile;
 
-// A result, all of which is computed, and some rows of it, which are read where it is timed.
+// Captures the whole result, and outputs the few rows of it that are read when it is timed.
 void give(Tensor y) {
   constexpr std::int64_t rows_read = 8;
   const auto axis = static_cast<int>(y.shape().size()) - 2;
@@ -39,7 +39,7 @@ void give(Tensor y) {
   output("some", step == 1 ? y : slice(y, axis, 0, rows, step));
 }
 
-// Graphs of one kernel of a shape alone.
+// The graphs of a single kernel, by shape.
 void trace_kernel(const ProductShape& shape) {
   const Tensor a = param_input("a", shape.transpose_a ? Shape{shape.inner, shape.rows} : Shape{shape.rows, shape.inner},
                                {.dtype = shape.a});
@@ -64,7 +64,7 @@ void trace_kernel(const ProductShape& shape) {
   give(y);
 }
 
-// Over caches, each sequence sees all keys up to its queries, which are the last.
+// With caches, each sequence sees all keys up to its queries, which are the last.
 AttentionOptions options_of(const AttentionShape& shape) {
   AttentionOptions options;
   options.causal = shape.causal;
@@ -86,7 +86,7 @@ void trace_kernel(const AttentionShape& shape) {
                ? Shape{shape.batch * (shape.keys / shape.page_size), shape.key_heads, shape.page_size, size}
                : Shape{shape.batch, shape.key_heads, shape.keys, size};
   };
-  // As projections give them: the features of all heads side by side.
+  // In the layout of projections: the features of all heads are adjacent.
   const auto of_queries = [&](const std::string& name, std::int64_t size) {
     const Tensor rows = param_input(name, {shape.batch, shape.time, shape.heads * size}, {.dtype = shape.dtype});
     return split_heads(rows, static_cast<int>(shape.heads));
@@ -138,7 +138,7 @@ std::map<std::string, std::shared_ptr<DeviceTensor>> parameters_of(const Graph& 
   return tensors;
 }
 
-// A kernel on a device, of whose results only some rows are read where it is timed.
+// A kernel on a device, whose timed runs read only some rows of the results.
 class LoadedKernel final : public CompiledKernel {
  public:
   explicit LoadedKernel(std::unique_ptr<Executable> executable) : executable_(std::move(executable)) {}
@@ -189,17 +189,17 @@ class KernelCompiler {
   std::set<std::string> texts_;
 };
 
-// What fails in one form alone must not cost what was measured of the others; a lost device has no others.
+// A failure of one form must not lose the measurements of the others; a lost device has no others.
 void measure(KernelCompiler& compiler, FormContest& contest, const KernelForm& form, const TuneOptions& options) try {
   if (std::unique_ptr<CompiledKernel> kernel = compiler.compile(form)) contest.measure(form, std::move(kernel));
 } catch (const DeviceLostError&) {
   throw;
 } catch (const Error& error) {
-  const std::string reason = error.what();  // of which the rest may be the text of a shader
+  const std::string reason = error.what();  // its other lines may be the text of a shader
   if (options.skipped) options.skipped(describe(form), reason.substr(0, reason.find('\n')));
 }
 
-// Sums are taken in another order, and some forms round to f16 where others do not.
+// Sums are taken in different orders, and some forms round to f16 where others do not.
 double tolerance_of(const KernelShape& shape) {
   constexpr double f32 = 1e-4, halves = 2e-2;
   if (const auto* product = std::get_if<ProductShape>(&shape))
@@ -242,7 +242,7 @@ std::string tune_kernels(const Device& device, const std::vector<Graph>& graphs,
     if (forms.empty()) continue;
     KernelCompiler compiler(backend, shape);
     std::unique_ptr<CompiledKernel> untuned = compiler.compile(std::nullopt);
-    if (!untuned) continue;  // fusion makes something else of the kernel alone
+    if (!untuned) continue;  // compiled alone, the kernel is fused differently
     FormContest contest(std::move(untuned), {tolerance_of(shape), options.seconds, options.warm});
     for (const KernelForm& form : forms) measure(compiler, contest, form, options);
     const MeasuredForm* best = best_of(contest.measured());

@@ -58,7 +58,7 @@ void PageTable::append_shared(Block block) {
 }
 
 void PageTable::skip(std::int64_t blocks) {
-  if (length_ > 0) throw UsageError("only an empty table can begin with blocks that are not there");
+  if (length_ > 0) throw UsageError("only an empty table can begin with skipped blocks");
   released_ = static_cast<std::size_t>(blocks);
   blocks_.assign(released_, no_block);
   length_ = blocks * pool_->block_size();

@@ -57,7 +57,7 @@ void PrefixTree::pin(Node& node) {
 void PrefixTree::unpin(Node& node) {
   keep_end(node);
   for (Node* at = &node; at->parent != nullptr; at = at->parent) {
-    at->last_used = ++clock_;  // later than those below, which are to be evicted first
+    at->last_used = ++clock_;  // later than its descendants, which are evicted first
     if (--at->users > 0) continue;
     ++reclaimable_;
     if (is_idle_leaf(*at)) idle_leaves_.insert({at->last_used, at});
@@ -78,7 +78,7 @@ PrefixTree::Node* PrefixTree::child_of(const Node& node, std::span<const std::in
 PrefixTree::Path PrefixTree::find(std::string_view name_space, std::span<const std::int32_t> tokens) {
   Node *node = &root_of(name_space), *last = node;
   const auto size = static_cast<std::size_t>(pool_->block_size());
-  std::vector<int> there(groups());  // how many blocks of each group are there without a gap, up to here
+  std::vector<int> there(groups());  // length of the run of present blocks that ends here, by group
   for (std::size_t at = 0; at + size <= tokens.size(); at += size) {
     last = child_of(*last, tokens.subspan(at, size));
     if (last == nullptr) break;
@@ -125,7 +125,7 @@ void PrefixTree::drop_windowed(Node& node, std::size_t group) {
   (*windowed_)[group]->pool.release(kept.block);
 }
 
-// What is seen from the end of a node is dropped later than what lies between.
+// Blocks visible from the end of a node are dropped later than those in between.
 void PrefixTree::keep_end(Node& node) {
   for (std::size_t group = 0; group < groups(); ++group) {
     int left = (*windowed_)[group]->reach();
@@ -189,7 +189,7 @@ Block PrefixTree::append(Path& path, std::span<const std::int32_t> tokens, Block
   for (std::size_t group = 0; group < windowed.size(); ++group)
     if (windowed[group] != no_block && next.windowed[group].block == no_block)
       keep_windowed(next, group, windowed[group]);
-  if (next.users++ == 0) --reclaimable_;  // those above are pinned by this path already
+  if (next.users++ == 0) --reclaimable_;  // its ancestors are already pinned by this path
   path.node_ = &next;
   return next.block;
 }

@@ -21,8 +21,8 @@ PromptLookup::PromptLookup(int shortest, int longest) : shortest_(shortest), lon
     throw UsageError(fmt::format("prompt lookup needs 1 <= shortest <= longest, not {} and {}", shortest, longest));
 }
 
-// The runs that end just before each token. The run at the very end has no follower yet, so that it is not found as its
-// own past.
+// Indexes the runs that end just before each token. The run at the very end has no follower yet, so it cannot match
+// itself.
 void PromptLookup::index(std::span<const std::int32_t> tokens) {
   for (; indexed_ < tokens.size(); ++indexed_)
     for (auto size = static_cast<std::size_t>(shortest_); size <= static_cast<std::size_t>(longest_); ++size)
@@ -41,7 +41,7 @@ std::vector<std::int32_t> PromptLookup::propose(std::span<const std::int32_t> to
     if (!std::equal(last.begin(), last.end(), past.begin())) continue;  // another run with the same hash
     std::vector<std::int32_t> out;
     for (std::size_t at = follower; std::ssize(out) < count; ++at)
-      out.push_back(at < tokens.size() ? tokens[at] : out[at - tokens.size()]);  // a loop goes on as it went
+      out.push_back(at < tokens.size() ? tokens[at] : out[at - tokens.size()]);  // continues a loop
     return out;
   }
   return {};

@@ -8,7 +8,7 @@
 
 #include "serving/step_builder.h"
 
-// What hosts call, and what happens when a step is complete. Admission, planning and saving have files of their own.
+// The calls of hosts, and the completion of steps. Admission, planning and saving are in separate files.
 namespace jerboa::serving {
 namespace {
 
@@ -48,7 +48,7 @@ WindowedPools pools_of(const SchedulerOptions& options) {
   return pools;
 }
 
-// Texts longer than that would not go on by themselves.
+// The longest text that the cache can hold when it runs alone.
 std::int64_t context_of(const SchedulerOptions& options) {
   std::int64_t blocks = options.blocks;
   for (const WindowedLayers& layers : options.windowed)
@@ -68,7 +68,8 @@ bool needs_host(const SequenceOptions& sequence, const SchedulerOptions& options
 
 }  // namespace
 
-// What it sees of the last whole block's end, what steps in flight add, and blocks that are begun.
+// The blocks that the window sees from the end of the last whole block, those that steps in flight add, and partial
+// ones.
 int most_windowed_blocks(const SchedulerOptions& options, int window, std::int64_t in_flight) {
   return static_cast<int>((window + in_flight + options.block_size - 2) / options.block_size + 2);
 }
@@ -193,7 +194,7 @@ void Scheduler::expire(double now) {
     finish(at(deadlines_.begin()->second), FinishReason::deadline, now);
 }
 
-// Everything that the sequence holds goes with it; rows of it that are still in flight are ignored when they come back.
+// Releases everything that the sequence holds; results of its rows that are still in flight are ignored.
 void Scheduler::finish(Sequence& sequence, FinishReason reason, double now, Event event) {
   event.id = sequence.id();
   event.finished = reason;
@@ -248,7 +249,7 @@ std::vector<Event> Scheduler::complete(const Step& step, StepResults results, do
   std::exception_ptr unknown;
   for (std::size_t row = 0; row < done.rows.size(); ++row) try {
       settle(done.rows[row], row, done.outputs, results, now);
-    } catch (...) {  // the other rows count all the same
+    } catch (...) {  // the other rows still count
       unknown = std::current_exception();
     }
   expire(now);
@@ -273,7 +274,7 @@ std::vector<Event> Scheduler::refuse(const Step& step, const std::string& error,
     if (find(planned.row.id) == nullptr) continue;
     youngest = std::max(youngest, planned.row.id);
     withdraw(planned);
-    for (InFlight& later : in_flight_)  // what follows from the step's token
+    for (InFlight& later : in_flight_)  // rows that follow from the step's token
       for (Planned& row : later.rows)
         if (row.row.id == planned.row.id) withdraw(std::exchange(row, {}));
   }
@@ -282,18 +283,18 @@ std::vector<Event> Scheduler::refuse(const Step& step, const std::string& error,
   return take_events();
 }
 
-// The row's result will not come.
+// Marks that the row's result will not arrive.
 void Scheduler::withdraw(const Planned& planned) {
   if (planned.row.wanted != Wanted::nothing) --at(planned.row.id).pending;
 }
 
-// A step that failed may not have made its copies either, so nothing in the cache is relied on any more.
+// A failed step may not have made its copies either, so nothing in the cache can be relied on.
 void Scheduler::forget_cache() {
   while (!running_.empty()) preempt(at(*running_.begin()));
   tree_.clear();
 }
 
-// The token that a row's result gives for one of its outputs.
+// The token that a row's result provides for one of its outputs.
 std::int32_t Scheduler::token_of(Sequence& sequence, const Planned& planned, std::size_t row, int output, int outputs,
                                  StepResults& results) {
   if (planned.row.wanted == Wanted::token)
@@ -369,8 +370,8 @@ void Scheduler::count_drafts(Sequence& sequence, int drafted, int accepted) {
   statistics_.accepted += accepted;
 }
 
-// Forgets what was computed from guesses that failed. States cannot be cut short: they go back to before the row, and
-// the tokens since then are computed again.
+// Drops what was computed from failed guesses. States cannot be truncated: they go back to before the row, and the
+// tokens since then are recomputed.
 void Scheduler::keep_accepted(Sequence& sequence, const Planned& planned, int accepted) {
   CachePlace& place = sequence.place;
   std::int64_t kept = planned.row.start + planned.row.count - planned.row.drafts + accepted;
@@ -383,18 +384,18 @@ void Scheduler::keep_accepted(Sequence& sequence, const Planned& planned, int ac
   for (PageTable& table : place.windowed) table.truncate(kept);
 }
 
-// Puts the whole blocks that are written, and whose tokens are certain, into the prefix tree.
+// Puts the whole blocks that are written, and whose tokens are final, into the prefix tree.
 void Scheduler::publish(Sequence& sequence) {
   CachePlace& place = sequence.place;
   if (!place.path) return;
   const auto size = static_cast<std::size_t>(pool_.block_size());
   const auto known = static_cast<std::size_t>(std::min(place.written, sequence.length()));
   for (auto index = static_cast<std::size_t>(place.path.size()); (index + 1) * size <= known; ++index) {
-    const Block own = place.table.blocks()[index];
+    const Block block = place.table.blocks()[index];
     std::vector<Block> windowed;
     for (const PageTable& table : place.windowed) windowed.push_back(table.blocks()[index]);
-    const Block shared = tree_.append(place.path, sequence.tokens().subspan(index * size, size), own, windowed);
-    if (shared != own) place.table.replace(index, shared);
+    const Block shared = tree_.append(place.path, sequence.tokens().subspan(index * size, size), block, windowed);
+    if (shared != block) place.table.replace(index, shared);
     for (std::size_t group = 0; group < windowed.size(); ++group) {
       const Block kept = place.path.last_windowed(group);
       if (windowed[group] != no_block && kept != windowed[group]) place.windowed[group].replace(index, kept);

@@ -2,7 +2,7 @@
 
 #include <jerboa/serving/scheduler.h>
 
-// Who is in the cache: admission in the order of arrival, and preemption in the opposite order.
+// Which sequences are in the cache: admission in order of arrival, and preemption in the opposite order.
 namespace jerboa::serving {
 
 void Scheduler::admit() {
@@ -16,7 +16,7 @@ void Scheduler::admit() {
   }
 }
 
-// Computing the prompt a second time would be waste; the parent is older, so it does not wait for long.
+// Recomputing the prompt would be wasteful; the parent is older, so it does not wait for long.
 bool Scheduler::waits_for_parent(const Sequence& sequence) const {
   if (!sequence.parent) return false;
   const Sequence* parent = find(*sequence.parent);
@@ -48,8 +48,8 @@ int Scheduler::promised_windowed(std::size_t group) const {
   return blocks;
 }
 
-// One more for each that runs, so that a newcomer is not thrown out as soon as they grow. A sequence by itself always
-// fits.
+// One extra block per running sequence, so that a newcomer is not preempted as soon as they grow. A sequence alone
+// always fits.
 bool Scheduler::has_room_for(const CachePlace& place, std::int64_t length) const {
   if (running_.empty()) return true;
   const int others = static_cast<int>(running_.size());
@@ -65,7 +65,7 @@ bool Scheduler::has_room_for(const CachePlace& place, std::int64_t length) const
 bool Scheduler::try_admit(Sequence& sequence) {
   std::optional<StateSlot> slot;
   if (options_.state_slots > 0) {
-    slot = take_slot();  // before the lookup, so that it does not cost the snapshot that is found there
+    slot = take_slot();  // before the lookup, which might otherwise find a snapshot and then evict it for the slot
     if (!slot) return false;
   }
   const std::int32_t state = enter_cache(sequence);
@@ -87,8 +87,8 @@ bool Scheduler::try_admit(Sequence& sequence) {
   return true;
 }
 
-// Takes over what is known of its tokens, from the parent or from the prefix tree. The last token is always computed,
-// because its result is what the next one is drawn from. Returns the slot of the states there, if there are any.
+// Takes over the cached prefix of its tokens, from the parent or from the prefix tree. The last token is always
+// computed, because the next one is drawn from its result. Returns the slot with the states there, if there is one.
 std::int32_t Scheduler::enter_cache(Sequence& sequence) {
   CachePlace& place = sequence.place;
   const auto known = sequence.tokens().first(static_cast<std::size_t>(sequence.length() - 1));
@@ -120,7 +120,8 @@ std::int32_t Scheduler::enter_cache(Sequence& sequence) {
       take(place.table, parent->place.table);
       for (std::size_t group = 0; group < windowed_.size(); ++group)
         take(place.windowed[group], parent->place.windowed[group]);
-      if (place.table.first() > path_length(place)) place.path.reset();  // the tree cannot go on without what is gone
+      // The tree cannot continue without the missing blocks.
+      if (place.table.first() > path_length(place)) place.path.reset();
       state = from;
     }
   }
@@ -128,8 +129,8 @@ std::int32_t Scheduler::enter_cache(Sequence& sequence) {
   return state;
 }
 
-// How much of a parent's cache, at most `most` positions, a child can take over. States cannot be cut short, so that
-// there it is as far as the live one, or the snapshot at the end of the prompt's whole blocks.
+// How much of a parent's cache, at most `most` positions, a child can take over. States cannot be truncated, so with
+// them it is up to the live one, or the snapshot at the end of the prompt's whole blocks.
 std::pair<std::int64_t, std::int32_t> Scheduler::shared_with(const CachePlace& parent, std::int64_t most) const {
   if (options_.state_slots == 0) return {std::min(parent.computed, most), no_slot};
   if (parent.states && parent.states->position() <= most) return {parent.states->position(), parent.states->live()};
@@ -138,13 +139,13 @@ std::pair<std::int64_t, std::int32_t> Scheduler::shared_with(const CachePlace& p
 }
 
 std::optional<TextBlocks> Scheduler::reserve(std::int64_t positions) {
-  std::vector<BlockCopy> none;  // there is nothing to copy in tables of its own
+  std::vector<BlockCopy> none;  // new tables need no copies
   PageTable table(pool_);
   if (!make_room(table, positions)) return std::nullopt;
   table.append(positions, none);
   std::vector<PageTable> rings;
   for (std::size_t group = 0; group < windowed_.size(); ++group) {
-    // What a chunk sees, and itself: the next one is computed after it.
+    // The positions that a chunk sees, and the chunk itself: the next one is computed after it.
     const int blocks = most_windowed_blocks(options_, windowed_[group]->window, options_.chunk);
     const std::int64_t length = std::min(positions, std::int64_t{blocks} * options_.block_size);
     PageTable& ring = rings.emplace_back(windowed_[group]->pool);
@@ -173,7 +174,7 @@ std::optional<StateSlot> Scheduler::take_slot() {
 }
 
 // Gives back the blocks that no running sequence will read again: those before the window of its next position, which
-// is not before what was written. The prefix tree cannot go on without them, and may forget them now.
+// is not before the written positions. The prefix tree cannot continue without them, and may evict them now.
 bool Scheduler::release_before_windows() {
   if (options_.window == 0) return false;
   bool any = false;
@@ -186,7 +187,7 @@ bool Scheduler::release_before_windows() {
   return any;
 }
 
-// Layers with windows keep only what the next tokens see, and what lies before it is the prefix tree's to keep or drop.
+// Layers with windows keep only what the next tokens see; the prefix tree decides whether to keep earlier blocks.
 void Scheduler::release_passed(Sequence& sequence) {
   const std::int64_t known = std::min(sequence.place.written, sequence.length());
   for (std::size_t group = 0; group < windowed_.size(); ++group)
@@ -224,7 +225,7 @@ bool Scheduler::grow(Sequence& sequence, std::int64_t length) {
   return true;
 }
 
-// The youngest that runs, unless it is part of the step that is being planned.
+// Preempts the youngest running sequence, unless it is part of the step that is being planned.
 bool Scheduler::preempt_younger(const Sequence& sequence) {
   for (auto youngest = running_.rbegin(); youngest != running_.rend() && *youngest > sequence.id(); ++youngest) {
     Sequence& victim = at(*youngest);
@@ -235,11 +236,12 @@ bool Scheduler::preempt_younger(const Sequence& sequence) {
   return false;
 }
 
-// It waits with the tokens that it has. Results of its steps in flight still count, but their cache entries do not.
+// The sequence waits with the tokens that it has. Results of its steps in flight still count, but their cache entries
+// do not.
 void Scheduler::preempt(Sequence& sequence) {
   sequence.place = new_place();
   sequence.running = false;
-  sequence.parent.reset();  // it has tokens of its own by now, which the prefix tree may know
+  sequence.parent.reset();  // it now has tokens of its own, which may be in the prefix tree
   ++sequence.epoch;
   ++sequence.count().preemptions;
   ++statistics_.preemptions;

@@ -4,7 +4,7 @@
 
 #include "serving/step_builder.h"
 
-// What the next step computes.
+// Decides what the next step computes.
 namespace jerboa::serving {
 
 std::optional<Step> Scheduler::next(double now) {
@@ -27,17 +27,17 @@ std::optional<Step> Scheduler::next(double now) {
   return build(plan, now);
 }
 
-// Whether its next step is to draw a token from its last one.
+// Whether its next step draws a token from its last one.
 bool Scheduler::can_decode(const Sequence& sequence) const {
   if (sequence.length() + sequence.pending - sequence.place.computed != 1) return false;
   if (sequence.pending == 0) return !sequence.awaits_draft();
-  // Its last token is still in flight: the device carries it over, unless the host has to see it first or no other may
-  // follow.
+  // Its last token is still in flight: the device carries it over, unless the host must see it first or the text may
+  // not continue.
   return sequence.pending == 1 && sequence.can_be_carried() && sequence.last_step == step_number_ - 1 &&
          sequence.generated() + 1 < sequence.options().max_tokens && sequence.place.computed < context_;
 }
 
-// Sequences that cannot be carried over would fall into two halves that take turns, each at the cost of a whole step:
+// Sequences that cannot be carried over would split into two halves that take turns, each at the cost of a whole step:
 // those that are ready wait for those in flight.
 bool Scheduler::gathers_batch() const {
   bool others_are_in_flight = false;
@@ -54,7 +54,7 @@ void Scheduler::plan_decode(Plan& plan) {
   const std::vector<SequenceId> oldest_first(running_.begin(), running_.end());
   for (const SequenceId id : oldest_first) {
     if (std::ssize(plan) >= options_.max_rows) return;
-    if (!running_.contains(id)) continue;  // preempted for one before it
+    if (!running_.contains(id)) continue;  // preempted in favour of an earlier one
     Sequence& sequence = at(id);
     if (sequence.last_step == step_number_ || !can_decode(sequence)) continue;
     std::vector<std::int32_t> draft = draft_of(sequence);
@@ -63,7 +63,7 @@ void Scheduler::plan_decode(Plan& plan) {
   }
 }
 
-// Guesses, if there is room for them in the cache.
+// Guesses, if the cache has room for them.
 std::vector<std::int32_t> Scheduler::draft_of(Sequence& sequence) {
   if (sequence.options().drafts == 0) return {};
   CachePlace& place = sequence.place;
@@ -78,7 +78,7 @@ std::vector<std::int32_t> Scheduler::draft_of(Sequence& sequence) {
   return draft;
 }
 
-// Prompts take turns: each gets a chunk, and the next step goes on with the one after the last.
+// Prompts take turns: each gets a chunk, and the next step continues with the one after the last.
 void Scheduler::plan_prefill(Plan& plan, int width) {
   std::vector<SequenceId> turns(running_.begin(), running_.end());
   std::rotate(turns.begin(), std::upper_bound(turns.begin(), turns.end(), last_prefilled_), turns.end());
@@ -90,8 +90,7 @@ void Scheduler::plan_prefill(Plan& plan, int width) {
     if (!running_.contains(id)) continue;
     Sequence& sequence = at(id);
     if (sequence.pending > 0 || sequence.length() - sequence.place.computed <= 1) continue;
-    const std::int64_t fits =
-        options_.state_slots > 0 ? width : rows * width;  // a state goes through one row at a time
+    const std::int64_t fits = options_.state_slots > 0 ? width : rows * width;  // a state is in one row at a time
     const std::int64_t count = prefill_count(sequence, std::min({budget, std::int64_t{options_.chunk}, fits}));
     if (!fits_cells(plan, count, width)) return;  // the next step begins with it
     if (!grow(sequence, sequence.place.computed + count)) {
@@ -104,7 +103,7 @@ void Scheduler::plan_prefill(Plan& plan, int width) {
   }
 }
 
-// Whether a step is still small enough with these tokens more. A sequence by itself always fits.
+// Whether a step is still small enough with this many more tokens. A sequence alone always fits.
 bool Scheduler::fits_cells(const Plan& plan, std::int64_t count, int width) const {
   if (plan.empty() || options_.prefill_cells == 0) return true;
   auto longest = static_cast<int>(std::min<std::int64_t>(count, width));
@@ -124,7 +123,7 @@ std::int64_t Scheduler::snapshot_position(const Sequence& sequence) const {
   return (sequence.length() - 1) / pool_.block_size() * pool_.block_size();
 }
 
-// Adds the rows of a sequence, which has room for them.
+// Adds the rows of a sequence, which must have room for them.
 void Scheduler::issue(Plan& plan, Sequence& sequence, std::int64_t count, int width,
                       const std::vector<std::int32_t>& draft) {
   CachePlace& place = sequence.place;
@@ -152,7 +151,7 @@ void Scheduler::issue(Plan& plan, Sequence& sequence, std::int64_t count, int wi
   sequence.last_row = static_cast<std::int32_t>(plan.size() - 1);
 }
 
-// The states at the end of the prompt's whole blocks are kept for texts with the same beginning.
+// Keeps the states at the end of the prompt's whole blocks for texts with the same prefix.
 void Scheduler::snapshot_prefix(Sequence& sequence) {
   CachePlace& place = sequence.place;
   if (!place.path || place.computed <= path_length(place)) return;
@@ -163,13 +162,13 @@ void Scheduler::snapshot_prefix(Sequence& sequence) {
   later_state_copies_.push_back({place.states->live(), place.snapshot.number()});
 }
 
-// A sequence whose constraint allows nothing ends here; its row is computed for nothing.
+// A sequence whose constraint allows nothing ends here; its row is computed in vain.
 void Scheduler::set_mask(Step& step, double now) {
   const auto words = static_cast<std::size_t>(options_.vocabulary + 31) / 32;
   for (std::size_t row = 0; row < step.plan.size(); ++row) {
     Sequence& sequence = at(step.plan[row].id);
     if (!sequence.is_masked() || step.plan[row].wanted == Wanted::nothing) continue;
-    step.mask.resize(static_cast<std::size_t>(step.rows) * words, ~0u);  // other rows are free
+    step.mask.resize(static_cast<std::size_t>(step.rows) * words, ~0u);  // other rows are unrestricted
     try {
       const std::vector<std::uint64_t>& allowed = sequence.mask().words();
       for (std::size_t word = 0; word < words; ++word)

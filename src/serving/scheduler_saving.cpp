@@ -5,12 +5,12 @@
 #include <jerboa/base/error.h>
 #include <jerboa/serving/scheduler.h>
 
-// Parts of the cache on their way to other schedulers and back.
+// Saves parts of the cache for other schedulers, and restores them.
 namespace jerboa::serving {
 namespace {
 
-// Blocks before those that windows see from the end of a text: one that ends with the last block goes on from the end
-// of the block before, because its last token is always computed.
+// Extra blocks before those that windows see from the end of a text: a text that ends with the last block continues
+// from the end of the block before, because its last token is always computed.
 constexpr int also_saved = 1;
 
 }  // namespace
@@ -21,7 +21,7 @@ SavedTable Scheduler::save(SequenceId id) const {
     throw UsageError(fmt::format("sequence {} has no cache to save: it {}", id, sequence ? "waits" : "has ended"));
   if (options_.state_slots > 0)
     throw UsageError(
-        "a sequence with recurrent states has them only in the prefix tree; save what is cached of its tokens");
+        "the recurrent states of a sequence are kept only in the prefix tree; save the cache of its tokens instead");
   const std::int64_t whole = std::min(sequence->place.written, sequence->length()) / pool_.block_size();
   SavedTable out = sequence->place.table.save();
   out.blocks.resize(static_cast<std::size_t>(whole));
@@ -30,16 +30,15 @@ SavedTable Scheduler::save(SequenceId id) const {
   for (std::size_t group = 0; group < windowed_.size(); ++group) {
     const PageTable& table = sequence->place.windowed[group];
     const std::int64_t first = whole - std::min<std::int64_t>(windowed_[group]->reach(), whole);
-    is_there &= table.first() <= first * pool_.block_size();  // a fork shares what its parent still had
+    is_there &= table.first() <= first * pool_.block_size();  // a fork shares the blocks that its parent still held
     out.windowed.push_back({first, {table.blocks().begin() + first, table.blocks().begin() + whole}});
   }
   if (!is_there)
-    throw UsageError(
-        fmt::format("sequence {} has given back what lies before its window, so that it cannot be saved", id));
+    throw UsageError(fmt::format("sequence {} has given back the blocks before its window, so it cannot be saved", id));
   return out;
 }
 
-// Where a slot's content is until the copies before the next step are made.
+// The slot that holds a slot's content until the copies before the next step are made.
 std::int32_t Scheduler::holder_of(std::int32_t slot) const {
   for (auto copy = state_copies_.rbegin(); copy != state_copies_.rend(); ++copy)
     if (copy->to == slot) slot = copy->from;
@@ -92,8 +91,8 @@ void Scheduler::check_saved(std::span<const std::int32_t> tokens, const SavedTab
   if (!fits) throw UsageError("the saved cache has layers with other windows than the model");
 }
 
-// For each group of layers with windows, what the end of a restored text sees of it, and `more` before, as far as it is
-// there. A path does not keep that in the tree.
+// For each group of layers with windows, the blocks that the end of a restored text sees, and `more` before, as far as
+// they are present. A path does not keep them in the tree.
 std::vector<PageTable> Scheduler::seen_from_end(const PrefixTree::Path& path, const SavedTable& saved,
                                                 std::int64_t more) {
   std::vector<PageTable> ends;
@@ -109,7 +108,7 @@ std::vector<PageTable> Scheduler::seen_from_end(const PrefixTree::Path& path, co
   return ends;
 }
 
-// Whether there is room for the blocks that are missing, and for what the end sees of a text of this length.
+// Whether there is room for the missing blocks, and for those that the end of a text of this length sees.
 bool Scheduler::has_room_for_rest(std::int64_t missing, const std::vector<PageTable>& ends, std::int64_t length) const {
   if (missing > pool_.free_blocks() + tree_.reclaimable()) return false;
   for (std::size_t group = 0; group < ends.size(); ++group)
@@ -119,7 +118,7 @@ bool Scheduler::has_room_for_rest(std::int64_t missing, const std::vector<PageTa
   return true;
 }
 
-// Continues the path by a block, and lists what the host must fill of layers with windows.
+// Continues the path by a block, and lists the blocks that the host must fill for layers with windows.
 void Scheduler::append_restored(PrefixTree::Path& path, std::span<const std::int32_t> tokens, Block block,
                                 std::vector<PageTable>& ends, const SavedTable& saved, Restored& restored) {
   const auto index = static_cast<std::size_t>(path.size());
@@ -148,7 +147,7 @@ Restored Scheduler::restore(const std::string& name_space, std::span<const std::
   const std::int64_t found = path.size();
   if (found == whole) return out;
 
-  // All that the end needs is held until it is in the tree, where one block must not make room for the next.
+  // The blocks that the end needs are held until they are in the tree, so that one block does not evict the next.
   const PrefixTree::Path known = tree_.longest(name_space, tokens);
   std::vector<PageTable> ends = seen_from_end(path, saved, also_saved);
   const auto has_room = [&] { return has_room_for_rest(whole - known.size(), ends, length); };
@@ -174,7 +173,7 @@ Restored Scheduler::restore(const std::string& name_space, std::span<const std::
   blocks.insert(blocks.end(), added.blocks().begin(), added.blocks().end());
   for (auto index = static_cast<std::size_t>(found); index < blocks.size(); ++index) {
     append_restored(path, tokens.subspan(index * size, size), blocks[index], ends, saved, out);
-    if (index + 2 == blocks.size()) tree_.keep_end(path);  // that of a text which ends with the last block
+    if (index + 2 == blocks.size()) tree_.keep_end(path);  // for a text that ends with the last block
     if (std::cmp_greater_equal(index, known.size())) out.blocks.push_back({index, blocks[index]});
   }
   out.tokens = (path.size() - found) * pool_.block_size();

@@ -40,7 +40,7 @@ Sequence::Sequence(SequenceId id, std::vector<std::int32_t> prompt, SequenceOpti
     }
   } else {
     constraint_ = std::move(constraint);
-    if (constraint_) options_.drafts = 0;  // a mask holds for one token
+    if (constraint_) options_.drafts = 0;  // a mask is valid for one token
     if (penalises(options_.sampling)) seen_.emplace(tokens_, options_.sampling.penalty_window);
   }
   if (options_.text) text_ = options_.text(tokens_);

@@ -94,7 +94,7 @@ void set_biases(Step& step, std::span<const RowInput> rows) {
   }
 }
 
-// After a row's last token, and after each of its guesses.
+// The lists after a row's last token, and after each of its guesses.
 void list_seen(Step& step, std::size_t row, const RowInput& input) {
   TokenValues& seen = step.sampling.seen;
   const auto size = static_cast<std::size_t>(seen.size), outputs = static_cast<std::size_t>(step.outputs);
@@ -105,7 +105,7 @@ void list_seen(Step& step, std::size_t row, const RowInput& input) {
   const std::size_t first = outputs - 1 - input.draft.size();
   const bool changes = !input.draft.empty() || (input.carried >= 0 && input.seen->has_window());
   if (!changes) return list(*input.seen, first);
-  SeenTokens tokens = *input.seen;  // a copy takes as long as the text
+  SeenTokens tokens = *input.seen;  // copying takes time proportional to the text
   if (input.carried >= 0) tokens.leave_room();
   list(tokens, first);
   for (std::size_t i = 0; i < input.draft.size(); ++i) {
@@ -134,7 +134,7 @@ void set_row(Step& step, std::size_t row, const RowInput& input) {
   for (std::size_t i = 0; i < count; ++i)
     step.positions[first + i] = static_cast<std::int32_t>(input.row.start + static_cast<std::int64_t>(i));
   step.lengths[row] = static_cast<std::int32_t>(input.row.start + input.row.count);
-  // Attention sees nothing of a block that was given back, but may read it: it must be one that is there.
+  // Attention ignores the keys of a released block, but may read it: it must be a valid one.
   const auto set_table = [&](std::span<const Block> from, std::vector<std::int32_t>& to) {
     std::transform(from.begin(), from.end(), to.begin() + static_cast<std::ptrdiff_t>(row) * step.blocks,
                    [](Block block) { return block == no_block ? 0 : block; });

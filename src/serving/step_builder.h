@@ -22,11 +22,11 @@ class Buckets {
   std::vector<int> sizes_;
 };
 
-/// All that goes into the arrays of one row.
+/// The contents of one row's arrays.
 struct RowInput {
   Row row;
   std::span<const std::int32_t> ids;    ///< of its tokens; one fewer if the last one is carried
-  std::span<const std::int32_t> draft;  ///< after them
+  std::span<const std::int32_t> draft;  ///< guesses after them
   std::span<const Block> table;
   std::vector<std::span<const Block>> windowed = {};  ///< of the layers with windows
   const SamplerOptions* sampling = nullptr;

@@ -9,7 +9,7 @@ namespace {
 
 Tensor state_of(const CacheSpec& cache) { return state_input(cache.name, cache.shape, cache.dtype); }
 
-// That of as many blocks, or slots, as are moved at once.
+// The shape of as many blocks, or slots, as are moved at once.
 Shape moved_shape(const CacheSpec& cache) {
   Shape shape = cache.shape;
   shape[0] = moved_blocks;
@@ -21,7 +21,7 @@ Tensor blocks_of(const CacheSpec& cache, const Tensor& state, const Tensor& from
   return reshape(rows, moved_shape(cache));
 }
 
-// Rows of a state that is not shaped as a cache; negative numbers are skipped.
+// Writes rows of a state that is not shaped like a cache; negative numbers are skipped.
 void write_rows(const CacheSpec& cache, const Tensor& state, const Tensor& values, const Tensor& to) {
   const Tensor flat = reshape(values, {moved_blocks, -1});
   const Tensor rows = broadcast_to(unsqueeze(to, {1}), flat.shape());
@@ -29,7 +29,7 @@ void write_rows(const CacheSpec& cache, const Tensor& state, const Tensor& value
   update(state, reshape(scatter(all, rows, flat, 0), cache.shape));
 }
 
-// A block is written as one sequence's positions are, through a table of that block alone.
+// A block is written like the positions of one sequence, through a table of that block alone.
 void write_blocks(const CacheSpec& cache, const Tensor& state, const Tensor& values, const Tensor& to) {
   if (cache.shape.size() != 4) return write_rows(cache, state, values, to);
   const Dim block = cache.shape[2];

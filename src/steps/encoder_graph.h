@@ -8,11 +8,11 @@
 
 namespace jerboa::language {
 
-/// What a text encoder reads: ids i32[batch, time], padded at the end, lengths i32[batch], and for families that are
+/// The inputs of a text encoder: ids i32[batch, time], padded at the end, lengths i32[batch], and for families that are
 /// encoders token_types i32[batch, time].
 InputSpecs encoder_inputs(const models::Config& config, const Dim& batch, const Dim& time);
 
-/// How the vectors of a text's tokens become one.
+/// How the vectors of a text's tokens are combined into one.
 struct Embedding {
   models::Pooling pooling = models::Pooling::mean;
   bool normalise = false;  ///< to a length of 1

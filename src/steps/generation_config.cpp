@@ -5,7 +5,7 @@
 namespace jerboa::detail {
 namespace {
 
-constexpr double largest = 1000;  // of temperatures and penalties; larger values cannot be intended
+constexpr double largest = 1000;  // for temperatures and penalties; larger values cannot be intended
 
 float number_of(const models::Config& config, const std::string& key, double otherwise, bool (*fits)(double),
                 const char* range) {
@@ -25,7 +25,7 @@ SamplerOptions sampling_of(const models::Config& config) {
   const auto a_share = [](double value) { return value > 0 && value <= 1; };
   options.temperature = number_of(
       config, "temperature", 1, [](double value) { return value >= 0 && value <= largest; }, "from 0 to 1000");
-  options.top_k = config.integer("top_k", 50);  // what transformers assumes
+  options.top_k = config.integer("top_k", 50);  // transformers' default
   if (options.top_k < 0) config.fail("top_k", "is below zero");
   options.top_p = number_of(config, "top_p", 1, a_share, "above 0 and at most 1");
   options.min_p = number_of(

@@ -11,9 +11,9 @@
 namespace jerboa::language {
 namespace {
 
-constexpr int reserved_slots = 2;  // the scheduler's: for texts that are scored, and for padding
+constexpr int reserved_slots = 2;  // used by the scheduler: for texts that are scored, and for padding
 
-// The windows of all attentions, the largest first; 0 is that of those without one, or with one that no text exceeds.
+// The windows of all attentions, largest first; 0 stands for attention without one, or with one that no text exceeds.
 std::vector<int> windows_of(const Graph& graph, int context) {
   std::vector<int> windows;
   const auto reach = [](int window) { return window == 0 ? std::numeric_limits<int>::max() : window; };
@@ -63,7 +63,7 @@ ModelPlan::ModelPlan(models::Config config, const PlanOptions& options)
   }
 }
 
-// Layers that see less than others keep less, in blocks of their own. States cannot go back to where a window ends.
+// Layers that see less than others keep less, in separate blocks. States cannot go back to where a window ends.
 void ModelPlan::choose_groups() {
   const std::vector<models::CacheSpec> specs = cache_specs(graph_settings());
   const auto is_state = [](const models::CacheSpec& cache) { return cache.kind == models::CacheKind::state; };
@@ -73,7 +73,7 @@ void ModelPlan::choose_groups() {
   window_ = windows.empty() ? 0 : windows[0];
 }
 
-// Of the cache, and of the steps over it.
+// Chooses the sizes of the cache, and of the steps over it.
 void ModelPlan::choose_sizes() {
   std::int64_t slot_bytes = 0;
   std::vector<BlockBytes> groups{{}};

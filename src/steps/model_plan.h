@@ -16,7 +16,7 @@
 
 namespace jerboa::language {
 
-/// Something to run, under a name by which a host compiles it once.
+/// Something to run, with a name under which a host compiles it once.
 struct Entry {
   std::string name;
   std::function<Graph()> graph;
@@ -26,12 +26,12 @@ struct Entry {
 struct Run {
   Entry entry;
   RunInputs inputs;
-  std::vector<std::string> reads = {};  ///< the outputs that are wanted
+  std::vector<std::string> reads = {};  ///< the outputs to read
 };
 
-/// What a language model runs, decided without a device: the sizes of its cache and of its steps, and for each step of
-/// a Scheduler the graphs and inputs that compute it. A host compiles and runs them; the native one and the browser's
-/// follow the same plan. It refers to itself, so it stays where it is.
+/// The plan of what a language model runs, made without a device: the sizes of its cache and of its steps, and for each
+/// step of a Scheduler the graphs and inputs that compute it. A host compiles and runs them; the native one and the
+/// browser's follow the same plan. It refers to itself, so it must not be moved.
 class ModelPlan {
  public:
   /// Throws UsageError if an option is out of range.
@@ -41,7 +41,7 @@ class ModelPlan {
   const models::Config& config() const { return config_; }
   DType weights() const { return options_.weights; }
   bool is_deterministic() const { return options_.deterministic; }
-  /// Whether the device draws tokens; otherwise only the likeliest is found there.
+  /// Whether the device draws sampled tokens; otherwise it finds only the most likely one.
   bool samples_on_device() const { return language::samples_on_device(options_); }
   int context() const { return context_; }
   const CacheSize& cache() const { return cache_; }
@@ -49,18 +49,18 @@ class ModelPlan {
   std::int64_t vocabulary_size() const { return vocabulary_size_; }  ///< the number of logits
   /// A step of one token, which has all parameters and states.
   const Graph& outline() const { return outline_; }
-  /// Of positions, and of recurrent layers.
+  /// The caches of positions, and below those of recurrent layers.
   const std::vector<models::CacheSpec>& caches() const { return caches_; }
-  /// Of the layers of each group with windows.
+  /// The caches of the layers of each group with windows.
   const std::vector<std::vector<models::CacheSpec>>& windowed_caches() const { return windowed_caches_; }
   const std::vector<models::CacheSpec>& states() const { return states_; }
   std::int64_t parameters() const;
   std::int64_t weight_bytes() const;
 
   GraphSettings graph_settings() const;
-  /// What nearly every text needs, where texts are sampled in this way.
+  /// The entries that nearly every text needs, if texts are sampled in this way.
   std::vector<Entry> usual_entries(const SamplerOptions& sampling) const;
-  /// In this order: its copies, and last the step itself.
+  /// The runs of a step in order: its copies, and last the step itself.
   std::vector<Run> runs_of(const serving::Step& step) const;
 
  private:
@@ -75,13 +75,13 @@ class ModelPlan {
   CacheSize cache_;
   serving::SchedulerOptions scheduling_;
   std::int64_t vocabulary_size_ = 0;  // may exceed the tokenizer's vocabulary
-  int window_ = 0;                    // of the layers that see most, if they have one
+  int window_ = 0;                    // of the layers that see the most, if they have one
   std::vector<models::CacheSpec> caches_, states_;
   std::vector<std::vector<models::CacheSpec>> windowed_caches_;
   Graph outline_;
 };
 
-/// Block numbers as the graphs of cache_graphs.h take them.
+/// Block numbers in the form that the graphs of cache_graphs.h take.
 HostTensor block_numbers(std::span<const serving::Block> blocks, serving::Block padding);
 
 }  // namespace jerboa::language

@@ -11,13 +11,13 @@ namespace jerboa::language {
 namespace {
 
 constexpr int usual_context = 4096;  // for models that allow more than most users need
-// WebGPU does not say how much memory is free.
+// Fixed budgets, because WebGPU does not report how much memory is free.
 constexpr std::int64_t cpu_cache_bytes = std::int64_t{256} << 20, gpu_cache_bytes = std::int64_t{1} << 30;
 // Large chunks keep a GPU's matrix units busy; the CPU gains nothing from more.
 constexpr int gpu_chunk = 512, cpu_chunk = 128;
-constexpr int gpu_chunks = 4;  // of different prompts in a step
+constexpr int gpu_chunks = 4;  // of different prompts per step
 constexpr int gpu_sequences = 64, cpu_sequences = 16;
-// Snapshots of recurrent states at the end of prompts, for other texts that begin with them.
+// Snapshots of recurrent states at the end of prompts, for other texts with the same prefix.
 constexpr int usual_snapshots = 16, fewest_snapshots = 4;
 constexpr int fewest_sequences = 8;  // whatever the size of their states
 
@@ -34,7 +34,7 @@ std::vector<int> powers_of_two(int most) {
   return sizes;
 }
 
-// Programs for prompts take any length, those for drafts one each, and these are short.
+// Programs for prompts take any length, those for drafts one length each, which is short.
 std::vector<int> time_sizes(int chunk) {
   constexpr int longest_draft = 16;
   std::vector<int> sizes = powers_of_two(std::min(chunk, longest_draft));
@@ -42,7 +42,7 @@ std::vector<int> time_sizes(int chunk) {
   return sizes;
 }
 
-// On a GPU the work of attention is divided by the table's size, not by the sequences' lengths.
+// On a GPU the work of attention is split by the table's size, not by the sequences' lengths.
 std::vector<int> table_sizes(int most, int block, bool is_gpu) {
   std::vector<int> sizes;
   if (is_gpu)
@@ -56,8 +56,8 @@ bool is_pipelined(const PlanOptions& options) { return options.pipelined.value_o
 }  // namespace
 
 void check_options(const PlanOptions& options) {
-  require(options.chunk >= 0, "chunk", options.chunk, "at least 1, or 0 for what suits the device");
-  require(options.sequences >= 0, "sequences", options.sequences, "at least 1, or 0 for what suits the device");
+  require(options.chunk >= 0, "chunk", options.chunk, "at least 1, or 0 for a value that suits the device");
+  require(options.sequences >= 0, "sequences", options.sequences, "at least 1, or 0 for a value that suits the device");
   require(options.cache_tokens >= 0, "cache_tokens", options.cache_tokens, "at least 1, or 0 for the default");
   if (!is_float(options.weights) && options.weights != DType::i8 && options.weights != DType::i4)
     throw UsageError(fmt::format("weights can be f32, f16, bf16, int8 or int4, not {}", name(options.weights)));
@@ -65,7 +65,7 @@ void check_options(const PlanOptions& options) {
 }
 
 int longest_context(const models::Config& config) {
-  // Recurrent models name no limit.
+  // Recurrent models specify no limit.
   return config.size("max_position_embeddings", config.size("n_positions", models::Config::largest_size));
 }
 
@@ -100,8 +100,8 @@ int chunk_of(const PlanOptions& options, int context) {
   return std::min(options.chunk > 0 ? options.chunk : options.is_gpu ? gpu_chunk : cpu_chunk, context);
 }
 
-// Of layers with a window: as large a share of what all texts need at most as the other layers have, but enough for as
-// many short texts as may run at once. More than the other layers have would be of no use.
+// The blocks of layers with a window: the same fraction of what all texts need at most as the other layers have, but
+// enough for as many short texts as may run at once. More than the other layers have would be useless.
 int windowed_blocks(const PlanOptions& options, int context, int sequences, int block, int window, int others) {
   const int short_text = std::clamp(context / 16, 1, 256);
   const serving::SchedulerOptions sizes{

@@ -9,10 +9,10 @@
 #include <jerboa/steps/cache_size.h>
 #include <jerboa/transform/precision.h>
 
-// The sizes that a language model runs with where the user leaves them open.
+// The sizes of a language model's cache and steps where the user leaves them open.
 namespace jerboa::language {
 
-/// What a user may choose; the meanings are those of LanguageModelOptions.
+/// The options of a user; the meanings are those of LanguageModelOptions.
 struct PlanOptions {
   DType weights = DType::f32;
   std::optional<DType> cache = {};
@@ -31,10 +31,10 @@ void check_options(const PlanOptions& options);
 
 /// The maximum length of a sequence that the model supports.
 int longest_context(const models::Config& config);
-/// The maximum length of a sequence. Throws UsageError if the model does not support as much.
+/// The maximum length of a sequence. Throws UsageError if the model does not support the requested one.
 int context_of(const models::Config& config, int requested);
 
-/// Whether the device draws tokens; otherwise only the likeliest is found there.
+/// Whether the device draws sampled tokens; otherwise it finds only the most likely one.
 bool samples_on_device(const PlanOptions& options);
 
 /// How many sequences run at once.
@@ -43,15 +43,15 @@ int sequences_of(const PlanOptions& options);
 /// For models with recurrent layers.
 struct StateSizes {
   int sequences = 0;  ///< that run at once: fewer if their states are large and the user leaves it open
-  int slots = 0;      ///< one for each of them, others for snapshots; 0 if there are no states
+  int slots = 0;      ///< one for each sequence, others for snapshots; 0 if there are no states
 };
 /// A slot takes `slot_bytes` in all layers together; `has_blocks`: some layers have keys and values, which share the
 /// budget.
 StateSizes state_sizes(const PlanOptions& options, std::int64_t slot_bytes, bool has_blocks);
 
-/// What a block takes in all layers of a group together.
+/// The size of a block in all layers of a group together.
 struct BlockBytes {
-  int window = 0;  ///< 0: what all layers without a window, or with the largest, keep
+  int window = 0;  ///< 0: layers without a window, or with the largest
   std::int64_t bytes = 0;
 };
 /// Chooses the blocks of the cache: of the first group of layers, and of each group with windows. States have taken

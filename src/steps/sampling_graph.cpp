@@ -10,16 +10,16 @@
 
 #include "base/integers.h"
 
-// Operands that trace nodes are computed in separate statements: C++ leaves their order to the compiler, and the graph
-// must not depend on which one that was.
+// Operands that trace nodes are computed in separate statements: C++ leaves the evaluation order to the compiler, and
+// the graph must not depend on it.
 namespace jerboa::language {
 namespace {
 
-// Of logarithms of probabilities, relative to the likeliest token's: below the range f32 has no probability to draw.
+// Bounds of log-probabilities relative to the most likely token: below them f32 has no probability to draw.
 constexpr double lowest = -88, range_begin = -87;
-// Rows are split into parts of this length; long ones into longer parts, so that there are not too many.
+// Rows are split into parts of this length; long rows into longer parts, so that there are not too many.
 constexpr std::int64_t part_length = 512, long_part_length = 2048, long_row = 1 << 16;
-// How finely thresholds are found: 28 bits of the range, where f32 has 24 of each value.
+// The precision of thresholds: 28 bits of the range, where f32 has 24 of each value.
 constexpr int threshold_bits = 28;
 
 // A 64-bit number as two words.
@@ -74,14 +74,14 @@ struct Parts {
 
 Tensor per_row(const Tensor& x) { return unsqueeze(x, {1, 2}); }
 
-// Over whole rows: across the parts first, which a GPU does with a thread per position, and only then along what is
-// left. The other way round would be one reduction over two axes, which one workgroup per row performs.
+// Reductions over whole rows: across the parts first, for which a GPU uses a thread per position, and only then along
+// the rest. The other way round would be one reduction over two axes, with one workgroup per row.
 Tensor over_parts(const Tensor& x) { return sum(sum(x, {-2}), {-1}); }
 Tensor largest_of_parts(const Tensor& x) { return max(max(x, {-2}), {-1}); }
 
 Tensor as_number(const Tensor& condition) { return cast(condition, DType::f32); }
 
-// [rows, vocabulary] in parts, the last of which is padded.
+// Splits [rows, vocabulary] into parts, the last of which is padded.
 Parts in_parts(const Tensor& logits, std::int64_t vocabulary) {
   const std::int64_t most = vocabulary > long_row ? long_part_length : part_length;
   const std::int64_t length = std::min(most, vocabulary), parts = detail::divide_up(vocabulary, length);
@@ -102,7 +102,7 @@ Tensor allowed(const Tensor& mask, std::int64_t parts, std::int64_t length) {
   return not_equal(in_parts, word(0));
 }
 
-// The token of the largest value of each row, of equal ones the first.
+// The token with the largest value of each row; ties give the first.
 Tensor likeliest(const Parts& logits) {
   const Tensor best = max(logits.values, {2});
   const Tensor within = argmax(logits.values, 2);
@@ -113,12 +113,12 @@ Tensor likeliest(const Parts& logits) {
   return min(where(is_best, tokens, std::numeric_limits<std::int32_t>::max()), {1});
 }
 
-// Logarithms of relative probabilities: 0 for the likeliest token of a row.
+// Log-probabilities relative to the most likely token of a row, which has 0.
 class Weights {
  public:
   Weights(const Parts& logits, const Tensor& temperature) : parts_(logits) {
     const Tensor best = largest_of_parts(logits.values);
-    // A temperature of 0 is not sampled, but is computed all the same.
+    // Rows with a temperature of 0 do not use the sample, but it is computed all the same.
     const Tensor divisor = maximum(temperature, 1e-5);
     const Tensor difference = logits.values - per_row(best);
     parts_.values = maximum(difference / per_row(divisor), lowest);
@@ -140,9 +140,9 @@ class Weights {
     return largest_of_parts(where(logs() < per_row(bound), logs(), lowest));
   }
 
-  // The largest value for which the total of all values from it on reaches a goal, between `low`, for which it does or
-  // which is returned if none does, and the top. The total counts the values, or adds up their probabilities. Every
-  // pass divides the interval that is left into `ways`.
+  // The largest value such that the total over all values from it on reaches a goal, between `low`, which is returned
+  // if none does, and the top. The total is their number, or the sum of their probabilities. Every pass divides the
+  // remaining interval into `ways`.
   Tensor threshold(Tensor low, const Tensor& goal, bool by_mass, int ways) const {
     Tensor high = zeros_like(low) + 1;
     const Tensor values = unsqueeze(logs(), {1});  // [rows, 1, parts, length]
@@ -165,7 +165,7 @@ class Weights {
   }
 
   // The index of the first element at which the running total of weight_of(values, indices) exceeds a target, or of the
-  // last that has any weight.
+  // last element with any weight.
   template <class WeightOf>
   Tensor first_beyond(const Tensor& target, const WeightOf& weight_of) const {
     const Dim rows = logs().dim(0);
@@ -208,7 +208,7 @@ Tensor sampled(const Parts& logits, const Settings& settings, std::int64_t vocab
   const Tensor is_limited = settings.top_k > 0, limit = cast(settings.top_k, DType::f32);
   const Tensor k = where(is_limited, limit, everything);
   const Tensor kth = weights.threshold(zeros_like(k) + range_begin, k, false, ways);
-  // Of values equal to the last one kept, the first are kept.
+  // Among values equal to the last one kept, the first ones are kept.
   const Tensor room = k - weights.count_above(kth), equal_ones = weights.count_at(kth);
   const Tensor kth_quota = minimum(room, equal_ones);
   const Tensor mass = weights.mass_above(kth), mass_at = kth_quota * Weights::probability(kth);
@@ -219,7 +219,7 @@ Tensor sampled(const Parts& logits, const Settings& settings, std::int64_t vocab
   const Tensor last = where(keeps_all, kth, weights.threshold(kth, goal, true, ways));
   const Tensor shortfall = goal - weights.mass_above(last), each = maximum(Weights::probability(last), 1e-38);
   const Tensor missing = shortfall / each;
-  const Tensor last_quota = maximum(-floor(1e-4 - missing), 1);  // rounded up, but not for a rounding error
+  const Tensor last_quota = maximum(-floor(1e-4 - missing), 1);  // rounded up, except for rounding errors
   const Tensor is_kth = equal(last, kth), smaller_quota = minimum(last_quota, kth_quota);
   const Tensor within_both = where(is_kth, smaller_quota, last_quota);
   const Tensor quota = where(keeps_all, kth_quota, within_both);
@@ -241,7 +241,7 @@ Tensor sampled(const Parts& logits, const Settings& settings, std::int64_t vocab
   return weights.first_beyond(settings.uniform * over_parts(kept(weights.logs(), indices)), kept);
 }
 
-// Inputs of a step's rows, each of which holds for all outputs of its row: [rows * outputs].
+// Inputs of a step's rows, each repeated for all outputs of its row: [rows * outputs].
 struct RowInputs {
   std::int64_t rows, outputs;
 
@@ -264,7 +264,7 @@ struct RowInputs {
   }
 };
 
-// Values of some tokens of each row as [rows, vocabulary]; those of equal tokens are added up.
+// Values of some tokens of each row as [rows, vocabulary]; values of equal tokens are added up.
 Tensor spread(const Tensor& logits, const Tensor& tokens, const Tensor& values) {
   return scatter_add(zeros_like(logits), tokens, values, 1);
 }
@@ -297,7 +297,8 @@ Tensor penalised(const Tensor& logits, const RowInputs& in, int size, const Tens
   return where(seen > 0, lowered, logits);
 }
 
-// Log-probabilities of the tokens drawn from logits [rows, vocabulary], as outputs [rows of the step, outputs].
+// Adds the log-probabilities of the tokens drawn from logits [rows, vocabulary], as outputs [rows of the step,
+// outputs].
 void add_logprobs(NamedOutputs& results, const Tensor& logits, const Tensor& tokens, const RowInputs& in, bool lists) {
   const std::int64_t count = logits.dim(1).value();
   const Parts parts = in_parts(logits, count);

@@ -11,7 +11,7 @@
 namespace jerboa::language {
 namespace {
 
-// Steps of so few tokens take as long as reading the weights does; those of more are worth a GPU's matrix units.
+// Steps of this few tokens take as long as reading the weights; larger ones are worth a GPU's matrix units.
 constexpr int few_rows = 4;
 
 InputSpecs text_specs(const GraphSettings& settings, const Dim& rows, const Dim& time, int table) {
@@ -36,7 +36,7 @@ models::CacheOptions cache_options(const GraphSettings& settings, int time, int 
           .slots = settings.slots};
 }
 
-// Of the last `outputs` tokens of each row; 0: of all of them.
+// For the last `outputs` tokens of each row; 0: for all of them.
 models::GraphInputs decoder_inputs(const GraphSettings& settings, const Inputs& in, const Tensor& ids, int time,
                                    int outputs) {
   models::NamedTensors tensors{{"ids", ids}};
@@ -57,7 +57,7 @@ Tensor decoder_logits(const GraphSettings& settings, const Inputs& in, const Ten
   return models::family_of(settings.config).logits(settings.config, decoder_inputs(settings, in, ids, time, outputs));
 }
 
-// The tokens that are taken over from rows of the previous step, -1 in rows that take over none.
+// The tokens carried over from rows of the previous step, -1 in rows without one.
 Tensor taken_over(const Tensor& carried, const Tensor& tokens) {
   const Tensor taken = take_along_axis(tokens, maximum(carried, 0));
   return where(carried >= 0, taken, -1);

@@ -12,7 +12,7 @@ HostTensor words(Sizes shape, std::span<const std::uint32_t> values) {
   return out;
 }
 
-// The number of the draw of each output: a row's last outputs are one after each of its drafted tokens.
+// The draw number of each output: a row's last outputs follow each of its drafted tokens.
 std::vector<std::uint32_t> draw_numbers(const serving::Step& step) {
   const auto outputs = static_cast<std::size_t>(step.outputs);
   std::vector<std::uint32_t> numbers(static_cast<std::size_t>(step.rows) * outputs);

@@ -8,7 +8,7 @@
 namespace jerboa::language {
 namespace {
 
-// The last tokens of a prompt that decide how its continuation is decoded: some of them, and all bytes of characters
+// The last tokens of a prompt that affect how its continuation is decoded: some of them, and all bytes of characters
 // that are not in the vocabulary, which are decoded together.
 std::span<const std::int32_t> deciding_tokens(const Tokenizer& tokenizer, std::span<const std::int32_t> prompt) {
   constexpr std::size_t some = 16;
@@ -18,8 +18,8 @@ std::span<const std::int32_t> deciding_tokens(const Tokenizer& tokenizer, std::s
   return prompt.subspan(first);
 }
 
-// Fed the end of the prompt first, so that the continuation is not decoded as the beginning of a text, which would drop
-// its leading space.
+// Decodes the end of the prompt first, so that the continuation is not decoded as the beginning of a text, which would
+// drop its leading space.
 class DecodedText final : public serving::TextStream {
  public:
   DecodedText(const Tokenizer& tokenizer, std::span<const std::int32_t> prompt) : decoder_(tokenizer) {
@@ -32,7 +32,7 @@ class DecodedText final : public serving::TextStream {
   StreamDecoder decoder_;
 };
 
-// In bytes, at least: vocabularies write some bytes as several.
+// In bytes, at least: vocabularies write some bytes as several characters.
 std::size_t longest_token(const Tokenizer& tokenizer) {
   std::size_t longest = 1;
   for (std::int32_t id = 0; id < tokenizer.vocab_size(); ++id)
@@ -40,7 +40,7 @@ std::size_t longest_token(const Tokenizer& tokenizer) {
   return longest;
 }
 
-// Without the beginning of a character at the end.
+// Drops an incomplete character at the end.
 std::string_view whole_characters(std::string_view text) {
   std::size_t end = text.size();
   while (end > 0 && (static_cast<unsigned char>(text[end - 1]) & 0xc0) == 0x80) --end;
@@ -72,8 +72,8 @@ serving::SequenceOptions sequence_options(const TextModel& model, const TextRequ
 
 std::vector<std::int32_t> encode_prompt(const Tokenizer& tokenizer, std::string_view text, int context,
                                         EncodeOptions options) {
-  // More bytes than the context can hold even if every token is the longest there is, and some to spare, because the
-  // last word is cut in two.
+  // More bytes than the context can hold even if every token is the longest one, plus a margin, because the last word
+  // is cut in two.
   const auto tokens = static_cast<std::size_t>(context) + 64;
   if (text.size() > tokens * 16 && text.size() > tokens * longest_token(tokenizer)) {
     const std::string_view beginning = whole_characters(text.substr(0, tokens * longest_token(tokenizer)));

@@ -12,10 +12,10 @@
 #include <jerboa/serving/sequence.h>
 #include <jerboa/text/tokenizer.h>
 
-// From what a user asks of a text to what a Scheduler is told.
+// Converts a user's request for a text into the options of a Scheduler.
 namespace jerboa::language {
 
-/// What the texts of a model have in common.
+/// The properties shared by all texts of a model.
 struct TextModel {
   const Tokenizer& tokenizer;
   const std::vector<int>& end_tokens;

@@ -65,9 +65,9 @@ Tensor parts_of_words(const Tensor& words, int parts) {
   return reshape(bit_and(shifted, (1 << width) - 1), shape);
 }
 
-// A positive bf16 from its bits: 1.fraction times a power of two, of which each bit of the exponent is a factor. Above
-// 1 they multiply where they are set, below 1 they divide where they are not. Numbers on the way are normal if the
-// result is, whatever the order in which a compiler multiplies: GPUs may take subnormal ones for 0.
+// A positive bf16 from its bits: 1.fraction times a power of two, of which each bit of the exponent is a factor. For
+// exponents above the bias, set bits multiply; below it, clear bits divide. Intermediate results are normal if the
+// final one is, in whatever order a compiler multiplies: GPUs may flush subnormal numbers to 0.
 Tensor float_of_bits(const Tensor& bits) {
   const Tensor fraction = cast(bit_and(bits, 127), DType::f32);
   Tensor value = (fraction + 128) * 0x1p-7;
@@ -103,7 +103,7 @@ Tensor ungroup_heads(const Tensor& x) {
 Tensor unpaged(const Tensor& cache, const Tensor& table) {
   const Dim heads = cache.dim(1), block = cache.dim(2), size = cache.dim(3);
   const Tensor flat = reshape(cache, {cache.dim(0), heads * block * size});
-  const Tensor rows = embedding(flat, maximum(table, 0));  // negative entries stand where nothing is seen
+  const Tensor rows = embedding(flat, maximum(table, 0));  // negative entries occur only for keys that nothing sees
   const Tensor blocks = reshape(rows, {table.dim(0), table.dim(1), heads, block, size});
   return reshape(swap_axes(blocks, 1, 2), {table.dim(0), heads, table.dim(1) * block, size});
 }

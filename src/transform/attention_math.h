@@ -6,7 +6,7 @@
 
 namespace jerboa::detail {
 
-/// lowest_score as far as a type has it.
+/// lowest_score, within the range of a type.
 constexpr double lowest_score_of(DType dtype) { return dtype == DType::f16 ? -6e4 : lowest_score; }
 
 /// The operands of attention that shape its probabilities; absent ones are empty.
@@ -26,12 +26,14 @@ struct AttentionProbabilities {
 
 AttentionProbabilities attention_probabilities(const AttentionOperands& in, const AttentionAttrs& attrs);
 
-/// A paged cache [blocks, heads, block, size] as the straight one [batch, heads, keys, size] that the table describes.
+/// A paged cache [blocks, heads, block, size] as the contiguous one [batch, heads, keys, size] that the table
+/// describes.
 Tensor unpaged(const Tensor& cache, const Tensor& table);
-/// The gradient of the paged cache from that of the straight one: a block's is the sum over those who share it.
+/// The gradient of the paged cache from that of the contiguous one: a block's is the sum over all sequences that share
+/// it.
 Tensor paged_gradient(const Tensor& dstraight, const Tensor& cache, const Tensor& table);
 
-/// The features, of this type, that an 8-bit cache holds; any other cache as it is.
+/// The features of an 8-bit cache in this type; any other cache unchanged.
 Tensor unpacked(const Tensor& cache, DType dtype);
 
 /// [batch, heads, …] ↔ [batch, key heads, group, …]

@@ -4,8 +4,8 @@
 
 namespace jerboa::detail {
 
-/// Indices along an axis of a size: those out of range moved into it, and whether each was in range. What a scatter
-/// drops gets no gradient.
+/// Indices along an axis: `nearest` clamps those out of range, and `in_range` says whether each was in range. Updates
+/// that a scatter drops get no gradient.
 struct CheckedIndices {
   Tensor nearest, in_range;
 };

@@ -96,8 +96,8 @@ class Checker {
     (is_scaled ? scaled_values_ : result_.finite).push_back(describe(output));
   }
 
-  // What follows from the loss scale, and the gradients kept between runs, which do although other graphs scaled them.
-  // What an update takes only if the gradients are finite has to be finite again.
+  // Marks the tensors that depend on the loss scale, among them the gradients kept between runs, which other graphs
+  // scaled. Results that an update uses only if the gradients are finite must be finite again.
   void find_scaled() {
     scaled_.assign(from_.tensors.size(), false);
     const TensorId scale = from_.find(loss_scale_state);
@@ -119,9 +119,9 @@ class Checker {
     }
   }
 
-  // A scaled tensor may overflow unless that reaches the gradients and the scale cannot fall any further. (A 16-bit
-  // tensor may overflow where it is stored for its check, while its reader has it unrounded.) A run that only adds up
-  // gradients leaves the scale to the one that applies them.
+  // A scaled tensor may overflow unless the overflow reaches the gradients and the scale cannot fall any further. (A
+  // 16-bit tensor may overflow where it is stored for its check, while its reader has it unrounded.) A run that only
+  // accumulates gradients leaves the scale to the run that applies them.
   TensorId scaled_flags() {
     if (scaled_flags_.empty() || scale_update_ == nullptr) return no_tensor;
     std::move(scaled_values_.begin(), scaled_values_.end(), std::back_inserter(result_.finite));
@@ -155,7 +155,7 @@ class Checker {
     if (lines.empty()) return no_tensor;
     return lines.size() == 1 ? lines[0] : add(Op::concat, lines, AxisAttrs{0});
   }
-  // The lines that there are, as one output.
+  // The given lines, as one output.
   TensorId add_output(const char* name, std::vector<TensorId> lines) {
     std::erase(lines, no_tensor);
     const TensorId all = joined(lines);
@@ -177,8 +177,8 @@ class Checker {
   CheckedGraph result_;
   detail::GraphRewriter rewriter_;
   std::vector<TensorId> flags_, extremes_, conditions_;
-  // Of a graph that scales its loss: which tensors are scaled, and the next scale and whether the gradients are finite
-  // where it updates its scale.
+  // For a graph that scales its loss: which tensors are scaled and, if it updates the scale, the next scale and whether
+  // the gradients are finite.
   std::vector<bool> scaled_;
   const Update* scale_update_ = nullptr;
   TensorId gradients_finite_ = no_tensor;

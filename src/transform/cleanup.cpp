@@ -12,7 +12,7 @@ namespace {
 
 std::size_t index(int id) { return static_cast<std::size_t>(id); }
 
-// What identifies a computation, as bytes: equal for two nodes exactly if they compute the same.
+// The identity of a computation, as bytes: equal for two nodes exactly if they compute the same.
 class NodeKey {
  public:
   NodeKey(const Node& node, const std::vector<TensorId>& inputs) {
@@ -45,7 +45,7 @@ class NodeKey {
   std::string bytes_;
 };
 
-// For each tensor the first one that is computed in the same way; itself if there is none before it.
+// For each tensor, the first one that is computed in the same way; itself if there is none before it.
 std::vector<TensorId> find_common(const Graph& graph) {
   std::vector<TensorId> first(graph.tensors.size());
   std::iota(first.begin(), first.end(), 0);
@@ -136,7 +136,8 @@ Graph recompute_activations(Graph graph) {
       if (input != no_tensor) uses[index(input)].push_back(static_cast<NodeId>(i));
   const auto node_at = [&](NodeId id) -> const Node& { return graph.nodes[index(id)]; };
   const auto uses_of = [&](NodeId id) -> const std::vector<NodeId>& { return uses[index(node_at(id).outputs[0])]; };
-  // The conversion that is all that reads a node's result, or the node itself: mixed precision keeps only the former.
+  // The conversion that is the only reader of a node's result, or the node itself: mixed precision keeps only the
+  // former.
   const auto kept_as = [&](NodeId id) {
     return uses_of(id).size() == 1 && node_at(uses_of(id)[0]).op == Op::cast ? uses_of(id)[0] : id;
   };

@@ -27,7 +27,7 @@ bool is_known(const Contribution& part, const Shape& shape) {
   return true;
 }
 
-// Where a part lies along the other axes. Parts that agree in this are in one row.
+// The position of a part along the other axes. Parts with equal positions are in one row.
 std::vector<std::int64_t> row_of(const Contribution& part, std::size_t axis, const Shape& shape) {
   std::vector<std::int64_t> row;
   for (std::size_t other = 0; other < shape.size(); ++other) {
@@ -49,7 +49,7 @@ Tensor padded(const Contribution& part, const Shape& shape) {
   return pad(part.tensor, before, after);
 }
 
-// Parts of a row that do not overlap, in order, with zeros in between.
+// Concatenates disjoint parts of a row, in order, with zeros in between.
 Tensor concatenated(const std::vector<Contribution>& parts, const Shape& row, std::size_t axis) {
   std::vector<Operand> pieces;
   std::int64_t end = 0;
@@ -92,13 +92,13 @@ Tensor Cotangent::total(const Shape& shape) {
     else
       add_whole(padded(part, shape));
   }
-  // Rows along the last axes are short, and contiguous in what they are joined to.
+  // Rows along the last axes are short, and contiguous in the tensor that they are joined to.
   for (std::size_t axis = shape.size(); axis-- > 0;) join_parts_along(axis, shape);
   for (const Contribution& part : std::exchange(parts_, {})) add_whole(part.tensor);
   return whole_;
 }
 
-// Replaces the parts that cover only some of an axis by ones that cover all of it.
+// Replaces the parts that cover only some of an axis by parts that cover all of it.
 void Cotangent::join_parts_along(std::size_t axis, const Shape& shape) {
   std::map<std::vector<std::int64_t>, std::vector<Contribution>> rows;
   for (const Contribution& part : std::exchange(parts_, {}))

@@ -7,10 +7,10 @@
 
 namespace jerboa::detail {
 
-/// The gradient contribution of one use of a tensor: of the tensor's shape, or a part that is zero elsewhere.
+/// The gradient contribution of one use of a tensor: of the tensor's shape, or a part, with zeros elsewhere.
 struct Contribution {
   Tensor tensor;
-  Shape starts;  ///< of a part: its offset along each axis
+  Shape starts;  ///< for a part: its offset along each axis
 
   Contribution() = default;
   Contribution(Tensor whole) : tensor(whole) {}  // NOLINT: most contributions are whole
@@ -23,7 +23,7 @@ struct Contribution {
 };
 
 /// Accumulates the gradient of a tensor over its uses. Parts are collected: slices of one tensor become one
-/// concatenation, or one of concatenations if they are slices of slices, not a sum of tensors that are mostly zeros.
+/// concatenation, or nested ones for slices of slices, not a sum of tensors that are mostly zeros.
 class Cotangent {
  public:
   void add(const Contribution& more);

@@ -101,7 +101,7 @@ std::vector<Tensor> rewrite<Op::conv1d>(const Node& node, const Inputs& in) {
   return {squeeze(conv2d(x, weight, bias, flat), {2})};
 }
 
-// [time, keys] of s <= t
+// The mask [time, keys] of s <= t.
 Tensor causal_mask(const Tensor& x) {
   const Tensor keys = arange(x.dim(-1));
   return keys <= unsqueeze(arange(x.dim(-2)), {1});

@@ -64,9 +64,9 @@ class ReverseWalk {
     const auto found = std::find(earlier_.begin(), earlier_.end(), id);
     return found == earlier_.end() ? no_slot : static_cast<std::size_t>(found - earlier_.begin());
   }
-  // Whether a node rounds to 8 bits, or moves there, what depends on a tensor whose gradient is wanted. An op that
-  // reads floats from there must know, because no gradient comes back. An op that rounds has none itself; in a cast to
-  // integers, which has one, nothing is lost.
+  // Whether a node rounds to 8 bits, or moves rounded values, of something that depends on a tensor whose gradient is
+  // wanted. An op that reads floats from there must know, because no gradient comes back. An op that rounds has no
+  // gradient itself; in a cast to integers, which has one, nothing is lost.
   bool is_rounded(const Node& node) const {
     if (graph_.type(node.outputs[0]).dtype != packed_cache) return false;
     const bool rounds = info(node.op).gradient == Gradient::None;
@@ -121,14 +121,14 @@ class ReverseWalk {
 
   static bool is_range(const Node& node) { return node.op == Op::slice && node.as<SliceAttrs>().step == 1; }
 
-  // A part of a part, which is of the inner one's shape.
+  // A part of a part, which has the inner one's shape.
   static detail::Contribution within(const detail::Contribution& inner, const detail::Contribution& outer) {
     detail::Contribution part(outer);
     for (std::size_t i = 0; i < part.starts.size(); ++i) part.starts[i] = part.starts[i] + inner.starts[i];
     return part;
   }
 
-  // Rounding to 8 bits passes nothing back. That must not go unnoticed where it happens in the graph itself.
+  // Rounding to 8 bits has no gradient, which must not go unnoticed in the graph itself.
   static void refuse_rounded(const Node& node, const std::vector<Tensor>& x, const std::vector<bool>& wanted) {
     for (std::size_t i = 0; i < x.size(); ++i)
       if (wanted[i] && x[i].dtype() == packed_cache)
@@ -137,7 +137,8 @@ class ReverseWalk {
                         name(node.op), node.site.empty() ? "" : " (" + node.site + ")"));
   }
 
-  // Whether nodes from `first` on read an operand or a result of the node. The gradient of a cast, for one, does not.
+  // Whether nodes from `first` on read an operand or a result of the node. The gradient of a cast, for example, does
+  // not.
   bool reads_any_of(std::size_t first, const Node& node) const {
     const auto belongs = [&](TensorId id) {
       return std::find(node.inputs.begin(), node.inputs.end(), id) != node.inputs.end() ||
@@ -226,7 +227,7 @@ std::vector<ParamGrad> append_grad(Operand loss) {
 std::vector<ParamGrad> append_grad(Operand loss, const std::function<bool(const std::string& name)>& wanted) {
   Graph& graph = current_graph("append_grad", loss.site());
   std::vector<Tensor> params;
-  std::vector<std::string> owners;  // the parameter whose values each one has: itself, unless it is tied
+  std::vector<std::string> owners;  // by parameter: the one whose values it has; itself, unless it is tied
   for (std::size_t i = 0; i < graph.tensors.size(); ++i) {
     const TensorInfo& info = graph.tensors[i];
     const std::string& owner = info.tied_to.empty() ? info.name : info.tied_to;

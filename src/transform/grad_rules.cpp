@@ -159,7 +159,7 @@ Grads gradient<Op::pow>(G g) {
   }
   return {da, dexponent};
 }
-// Half to each side of a tie.
+// Each side gets half of a tie.
 template <>
 Grads gradient<Op::maximum>(G g) {
   const Tensor tie = equal(g.x[0], g.x[1]);
@@ -200,7 +200,7 @@ Grads gradient<Op::sum>(G g) {
   return {spread(g.dy, g.x[0], g.as<ReduceAttrs>().axes)};
 }
 
-// Equal parts to all ties.
+// Ties share the gradient in equal parts.
 Grads extremum(G g) {
   const auto& axes = g.as<ReduceAttrs>().axes;
   const Tensor& x = g.x[0];
@@ -263,7 +263,7 @@ Grads gradient<Op::slice>(G g) {
   const Tensor& x = g.x[0];
   const SliceRange range = *resolve_slice(attrs, x.shape());
   if (range.step == 1) return {Contribution(g.dy, range.axis, range.start)};
-  // Each element goes back to where it came from: slice the positions the same way.
+  // Each element goes back to where it came from: slice the positions in the same way.
   Shape line(x.shape().size(), Dim(1));
   line[static_cast<std::size_t>(range.axis)] = range.length;
   const Tensor row = reshape(slice(arange(x.dim(range.axis)), 0, attrs.start, attrs.end, attrs.step), line);
@@ -344,7 +344,7 @@ Grads gradient<Op::scatter>(G g) {
   const int axis = g.as<AxisAttrs>().axis;
   const Tensor& updates = g.x[2];
   const CheckedIndices indices = checked(g.x[1], g.dy.dim(axis));
-  // If several updates have the same index, the last one wins: the one that finds its own number there.
+  // If several updates have the same index, the last one wins: the one that reads back its own number.
   Shape line(updates.shape().size(), Dim(1));
   line[static_cast<std::size_t>(axis_of(axis, updates.rank()))] = updates.dim(axis);
   const Tensor number = broadcast_to(reshape(arange(updates.dim(axis)), line), updates.shape());
@@ -510,7 +510,7 @@ Grads gradient<Op::attention>(G g) {
   auto parts = apply(
       Op::attention_grad, {g.x[0], k, v, g.y[0], g.y[1], g.dy, maybe(mask), maybe(sinks), maybe(g.x[5]), maybe(g.x[6])},
       AttentionGradAttrs{attrs.scale, attrs.causal, attrs.window, attrs.soft_cap, attrs.ring, mask_grad});
-  // An 8-bit cache passes nothing back.
+  // An 8-bit cache has no gradient.
   for (const std::size_t i : {1, 2})
     parts[i] = packed ? Tensor() : table ? paged_gradient(parts[i], g.x[i], table) : parts[i];
   return {parts[0], parts[1], parts[2], mask_grad ? parts.back() : Tensor(), sinks ? parts[3] : Tensor(), {}, {}, {}};
@@ -527,7 +527,7 @@ Grads gradient<Op::linear_attention>(G g) {
       {maybe(rows), g.x[1], g.x[2], g.x[3], g.x[4], maybe(beta), maybe(positions), maybe(dnext_rows), dy}, NoAttrs{});
   Tensor dstate;
   if (state && g.wanted[0]) {
-    // Rows of the state that no sequence has are in the next state unchanged.
+    // Rows of the state that belong to no sequence are in the next state unchanged.
     const Tensor others = !slots || dnext ? dnext : zeros_like(state);
     dstate = with_state_rows(others, slots, parts.back());
   }

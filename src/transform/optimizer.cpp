@@ -136,7 +136,7 @@ Tensor count_step(const Optimizer& optimizer, const std::string& site) {
   return step;
 }
 
-// Several optimizers may take the same rate from the host.
+// Several optimizers may share a rate from the host.
 Tensor host_rate(const std::string& input) {
   const Graph& graph = current_graph("append_optimizer");
   const TensorId known = graph.find(input);

@@ -70,7 +70,7 @@ class MixedPrecision {
     return any;
   }
 
-  // Parameters and constants do not influence the type of what is computed from them and an activation.
+  // Parameters and constants do not influence the type of ops that combine them with an activation.
   bool adapts(TensorId id) const {
     const Node& made = to_.producer(id);
     if (info(made.op).lowering == Lowering::View) return adapts(made.inputs[0]);
@@ -98,8 +98,8 @@ class MixedPrecision {
     const auto [known, fresh] = casts_.emplace(std::pair(id, dtype), no_tensor);
     if (!fresh) return known->second;
     const Node made = to_.producer(id);
-    // What is stored as f16 and widened in the graph, weights or the results of attention over caches, is multiplied as
-    // it is stored.
+    // Tensors stored as f16 and widened in the graph, such as weights or the results of attention over caches, are
+    // multiplied in the stored type.
     if (const TensorId stored = before_widening(id, dtype); stored != no_tensor)
       known->second = stored;
     else if (made.op == Op::const_scalar)
@@ -110,7 +110,7 @@ class MixedPrecision {
     return known->second;
   }
 
-  // What a tensor was widened from, if it was of this type, with the same views; no_tensor otherwise.
+  // The tensor that a tensor was widened from, with the same views, if it has this type; otherwise no_tensor.
   TensorId before_widening(TensorId id, DType dtype) {
     const Node made = to_.producer(id);
     if (made.op == Op::cast)

@@ -16,8 +16,8 @@ Tensor as_table(const Tensor& state) {
   return reshape(state, {state.dim(0), width});
 }
 
-// Tokens of [batch, time, channels], with the inputs before them, by their number among those that are not skipped;
-// the inputs before the first token have the numbers -1, -2, …
+// Tokens of [batch, time, channels], preceded by earlier inputs, numbered without the padding; the inputs before the
+// first token have the numbers -1, -2, …
 class NumberedInputs {
  public:
   NumberedInputs(const Tensor& past, const Tensor& x, const Tensor& positions)
@@ -29,7 +29,7 @@ class NumberedInputs {
   }
 
   const Tensor& real() const { return real_; }
-  // [batch, time]: of the tokens that are not skipped, those up to each one
+  // [batch, time]: the number of tokens, without padding, up to each one
   const Tensor& count() const { return count_; }
 
   // The inputs with these numbers, [batch, n].
@@ -45,7 +45,7 @@ class NumberedInputs {
   Tensor all_, real_, count_, times_;
 };
 
-// Each tap's inputs times its column of the weight, summed. `inputs(i)` are those of tap i.
+// The sum over taps of its inputs times its column of the weight. `inputs(i)` are those of tap i.
 Tensor sum_of_taps(const Tensor& weight, const std::function<Tensor(std::int64_t)>& inputs) {
   Tensor total;
   for (std::int64_t tap = 0; tap < weight.dim(1).value(); ++tap) {

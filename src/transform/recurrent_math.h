@@ -6,9 +6,10 @@
 
 namespace jerboa::detail {
 
-/// The rows of a state that a batch has, by slot; zeros where a slot is out of range. Without slots, the state itself.
+/// The rows of a state that belong to a batch, by slot; zeros if a slot is out of range. Without slots, the state
+/// itself.
 Tensor state_rows(const Tensor& state, const Tensor& slots);
-/// The state with these rows put back.
+/// The state with these rows replaced.
 Tensor with_state_rows(const Tensor& state, const Tensor& slots, const Tensor& rows);
 
 /// The results of causal_conv1d, written out in plain ops. Absent operands are empty.

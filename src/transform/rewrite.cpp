@@ -9,7 +9,7 @@ std::vector<TensorId> GraphRewriter::at(const std::vector<TensorId>& old) const 
   return ids;
 }
 
-// Types need not be inferred again if the operands' types are as before.
+// Types need not be inferred again if the operands' types are unchanged.
 const TensorType* GraphRewriter::known_type(const Node& node, const std::vector<TensorId>& inputs) const {
   const TensorType& first = from_.type(node.outputs[0]);
   if (is_stored_leaf(node.op)) return &first;

@@ -9,19 +9,18 @@
 #include "wgsl/attention_tiles.h"
 #include "wgsl/whole_kernels.h"
 
-// Attention. The form is a function of target and sizes alone (choose_attention.cpp):
-// - a driver on the CPU: each thread some queries that share a key head, straight from memory;
-// - few queries that share a key head: each workgroup all of them, or eight, and keys stream past its threads, which
-//   stand along features (attention_stream.cpp), or along keys, then along features (attention_decode.cpp);
-// - operands of f16 where the device multiplies matrices by subgroups: each subgroup some queries, against tiles of
-// keys
-//   and values (attention_matrices.h);
-// - else: each workgroup a tile of queries, against tiles of keys and values in workgroup memory.
-// Where there are few queries, their keys are cut into parts.
+// Attention. The form depends only on the target and the sizes (choose_attention.cpp):
+// - software drivers: each thread computes some queries that share a key head, straight from memory;
+// - few queries that share a key head: each workgroup computes all of them, or eight, and keys stream past its threads,
+//   which are assigned to features (attention_stream.cpp), or to keys and then to features (attention_decode.cpp);
+// - operands of f16 on devices with subgroup matrices: each subgroup computes some queries against tiles of keys and
+//   values (attention_matrices.h);
+// - otherwise: each workgroup computes a tile of queries against tiles of keys and values in workgroup memory.
+// With few queries, the keys are split into parts.
 namespace jerboa::wgsl {
 namespace {
 
-// Each thread up to four queries side by side.
+// Each thread computes up to four queries, in the components of vectors.
 void write_rows(KernelWriter& writer, const Attention& attention, const AttentionForm& form) {
   constexpr int threads = 32;
   const Lanes lanes(attention.rows().upper_bound());
@@ -35,7 +34,7 @@ void write_rows(KernelWriter& writer, const Attention& attention, const Attentio
   shader.line("if (number >= {}) {{ return; }}", shader.size(count));
   const auto index = shader.split_index("number", {attention.batch, attention.key_heads, blocks, Dim(parts.count())});
   shader.line("let batch = {}; let key_head = {}; let part = {};", index[0], index[1], index[3]);
-  // Rows past the last are the last, and are not stored.
+  // Rows past the end repeat the last one, and are not stored.
   for (int i = 0; i < lanes.count(); ++i) {
     shader.line("let row_{0} = {1} * {2}u + {0}u;", i, index[2], lanes.count());
     shader.line("let safe_{0} = min(row_{0}, {1} - 1u);", i, shader.size(attention.rows()));
@@ -105,7 +104,7 @@ void write_rows(KernelWriter& writer, const Attention& attention, const Attentio
   parts.write_combine(writer);
 }
 
-// Each workgroup a tile of queries, against tiles of keys and values in workgroup memory.
+// Each workgroup computes a tile of queries against tiles of keys and values in workgroup memory.
 void write_tiles(KernelWriter& writer, const Attention& attention, const AttentionForm& form) {
   const Dim tiles = groups_of(attention.rows(), form.tile_rows);
   const Dim all_tiles = attention.batch * attention.key_heads * tiles;

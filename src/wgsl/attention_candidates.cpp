@@ -32,7 +32,7 @@ class Candidates {
 
  private:
   std::int64_t rows() const { return shape_.heads / shape_.key_heads * shape_.time; }
-  // They come from a file: each fits 31 bits, and all queries together must be counted.
+  // Sizes come from a file: each must fit 31 bits, and all queries together must be countable.
   bool has_sizes() const {
     constexpr std::int64_t most = std::int64_t{1} << 40;
     return shape_.batch > 0 && shape_.heads > 0 && shape_.key_heads > 0 && shape_.time > 0 && shape_.keys > 0 &&
@@ -47,7 +47,7 @@ class Candidates {
            rows / 4 * AttentionTiles::across <= target_.max_invocations;
   }
 
-  // What choose_matrix_forms asks for, as far as a shape tells.
+  // The conditions of choose_matrix_forms, as far as a shape tells.
   void add_matrices() {
     const bool is_for_caches = shape_.part == AttentionPart::forward;
     if (target_.subgroup_matrices == SubgroupMatrices::none || shape_.dtype != DType::f16 ||
@@ -66,7 +66,7 @@ class Candidates {
             }
   }
 
-  // With the keys whole and in parts, as long as there are too few workgroups for the device without.
+  // Adds the form with the keys whole, and split into parts while there are too few workgroups to fill the device.
   void add_in_parts(AttentionForm form, std::int64_t groups) {
     constexpr std::int64_t shortest = 16, residents_of_small_workgroups = 2;
     const std::int64_t residents =

@@ -11,7 +11,7 @@ std::int64_t vectors_of(const Dim& size) { return (size.upper_bound() + 3) / 4; 
 
 AttentionForm AttentionDecode::form_for(const Attention& attention) {
   AttentionForm form{.kind = AttentionForm::Kind::decode};
-  // A large head leaves room for fewer of them.
+  // A large head leaves room for fewer queries.
   const std::int64_t most = attention.size.upper_bound() > 128 ? 4 : 8;
   while (form.queries < most && form.queries < attention.rows().upper_bound()) form.queries *= 2;
   const Dim blocks = groups_of(attention.rows(), form.queries);
@@ -65,18 +65,18 @@ void AttentionDecode::write_queries() {
   shader_.close();
   shader_.line("var least = 0x7fffffff; var most = 0;");
   shader_.open("for (var row = first_row; row < min(first_row + {}u, {}); row++) {{", queries_, rows);
-  shader_.line("let own = visible_range(batch, row % {});", time);
-  shader_.line("least = min(least, own.x); most = max(most, own.y);");
+  shader_.line("let seen = visible_range(batch, row % {});", time);
+  shader_.line("least = min(least, seen.x); most = max(most, seen.y);");
   shader_.close();
   shader_.line("let range = key_range(batch, least, most);");
   parts_.write_range(shader_, "range.x", "range.y", "part");
-  // Threads along keys and features; along a query's scores; along the features of values.
+  // Three assignments of threads: to keys and features, to the scores of a query, and to the features of values.
   shader_.line("let key_lane = lane % {0}u; let key_slot = lane / {0}u;", lanes_per_key);
-  shader_.line("let row_lane = lane % {0}u; let own_row = lane / {0}u;", row_lanes_);
-  shader_.line("let safe_row = min(first_row + own_row, {} - 1u);", rows);
+  shader_.line("let row_lane = lane % {0}u; let local_row = lane / {0}u;", row_lanes_);
+  shader_.line("let safe_row = min(first_row + local_row, {} - 1u);", rows);
   shader_.line("let head = key_head * {} + safe_row / {};", shader_.size(attention_.group), time);
   shader_.line("let time = safe_row % {};", time);
-  shader_.line("let visible = select(vec2i(), visible_range(batch, time), first_row + own_row < {});", rows);
+  shader_.line("let visible = select(vec2i(), visible_range(batch, time), first_row + local_row < {});", rows);
   const std::int64_t value_vectors = vectors_of(attention_.value_size);
   shader_.line("let column = lane % {0}u; let slice = lane / {0}u;", value_vectors);
   shader_.line("let first_top = {};", parts_.first_top(shader_, "head", "part"));
@@ -88,7 +88,7 @@ void AttentionDecode::write_queries() {
   shader_.barrier();
 }
 
-// Products of all queries with the keys of this pass, as `scores`.
+// Computes `scores`, the products of all queries with the keys of this pass.
 void AttentionDecode::write_scores() {
   const std::int64_t vectors = vectors_of(attention_.size);
   shader_.open("for (var start = 0u; start < count; start += {}u) {{", keys_at_a_time);
@@ -110,23 +110,23 @@ void AttentionDecode::write_scores() {
   shader_.close();
 }
 
-// Scores become weights; each thread has some keys of one query.
+// Turns scores into weights; each thread takes some keys of one query.
 void AttentionDecode::write_weights() {
   shader_.line("var new_top = top;");
   shader_.open("for (var slot = row_lane; slot < count; slot += {}u) {{", row_lanes_);
-  shader_.line("let key = tile_key + slot; let at = own_row * {}u + slot;", pass);
-  shader_.line("let own = score(visible, batch, head, time, key, key_position(batch, key), scores[at]).x;");
-  shader_.line("scores[at] = own; new_top = max(new_top, own);");
+  shader_.line("let key = tile_key + slot; let at = local_row * {}u + slot;", pass);
+  shader_.line("let key_score = score(visible, batch, head, time, key, key_position(batch, key), scores[at]).x;");
+  shader_.line("scores[at] = key_score; new_top = max(new_top, key_score);");
   shader_.close();
   write_row_tree("new_top", false);
   shader_.line("let shrink = exp(top - new_top);");
   shader_.line("top = new_top; total *= shrink;");
   shader_.open("for (var slot = row_lane; slot < count; slot += {}u) {{", row_lanes_);
-  shader_.line("let at = own_row * {}u + slot; let own = scores[at];", pass);
-  shader_.line("let weight = select(0.0, exp(own - top), own > {});", unseen_score);
+  shader_.line("let at = local_row * {}u + slot; let key_score = scores[at];", pass);
+  shader_.line("let weight = select(0.0, exp(key_score - top), key_score > {});", unseen_score);
   shader_.line("scores[at] = weight; total += weight;");
   shader_.close();
-  shader_.line("if (row_lane == 0u) {{ shrinks[own_row] = shrink; }}");
+  shader_.line("if (row_lane == 0u) {{ shrinks[local_row] = shrink; }}");
   shader_.barrier();
 }
 
@@ -147,10 +147,10 @@ void AttentionDecode::write_results() {
   const std::string rows = shader_.size(attention_.rows());
   write_row_tree("total", true);
   shader_.line("total += {} * exp(first_top - top);", parts_.first_total("part"));
-  shader_.open("if (row_lane == 0u && first_row + own_row < {}) {{", rows);
+  shader_.open("if (row_lane == 0u && first_row + local_row < {}) {{", rows);
   parts_.store_row(shader_, "batch", "head", "time", "part", "top", "total");
   shader_.close();
-  shader_.line("if (row_lane == 0u) {{ shrinks[own_row] = total; }}");
+  shader_.line("if (row_lane == 0u) {{ shrinks[local_row] = total; }}");
   shader_.shared_array("slice_sums", "vec4f", threads);
   for (int i = 0; i < queries_; ++i) {
     shader_.line("slice_sums[lane] = sum_{};", i);
@@ -174,7 +174,7 @@ void AttentionDecode::write_results() {
   }
 }
 
-// NAME of all threads of a query, put together.
+// Reduces NAME over all threads of a query.
 void AttentionDecode::write_row_tree(const std::string& name, bool is_sum) {
   shader_.line("lane_values[lane] = {};", name);
   for (int step = row_lanes_ / 2; step > 0; step /= 2) {

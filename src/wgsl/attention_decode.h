@@ -4,8 +4,8 @@
 
 namespace jerboa::wgsl {
 
-/// Attention for few queries on many keys. A workgroup takes some queries that share a key head, so that each key and
-/// value is read once for all of them, and a part of the keys.
+/// Attention for few queries on many keys. A workgroup processes some queries that share a key head, so that each key
+/// and value is read once for all of them, and a part of the keys.
 class AttentionDecode {
  public:
   /// Whether this form is the best for these sizes.
@@ -28,8 +28,8 @@ class AttentionDecode {
 
   KernelWriter& writer_;
   const Attention& attention_;
-  int queries_;    // of a workgroup: a power of two
-  int row_lanes_;  // threads for each of them, when they look along its scores
+  int queries_;    // of a workgroup, a power of two
+  int row_lanes_;  // threads per query when they process its scores
   Dim blocks_;     // workgroups for the queries of a key head
   AttentionParts parts_;
   Shader shader_;

@@ -2,14 +2,14 @@
 
 #include "wgsl/attention_matrices.h"
 
-// Forward: columns are queries, rows are keys and values. Weights are exp2(score - reference): the reference of a query
-// is its largest score in the first tile, and stays, because scaling the results again costs more than all else around
-// the products. Where a later score exceeds it so far that weights would not fit f16, the workgroup does everything
-// again with the largest score, which it knows by then.
+// The forward pass: columns are queries, rows are keys and values. Weights are exp2(score - reference). A query's
+// reference is its largest score in the first tile, and stays fixed, because rescaling the results costs more than
+// everything else around the products. If a later score exceeds it so far that weights would not fit f16, the workgroup
+// repeats the pass with the largest score, which is known by then.
 namespace jerboa::wgsl {
 namespace {
 
-// Weights reach 2^15 at most: f16 ends below 2^16.
+// The exponent of the largest allowed weight, 2^15; f16 ends below 2^16.
 constexpr const char* largest_excess = "15.0";
 
 class ForwardMatrices {
@@ -25,11 +25,11 @@ class ForwardMatrices {
   void write() {
     const auto q = matrices_.operand("q", *attention_.q, "batch", "head");
     const AttentionMatrices::Stream keys = queries_.keys_and_values(matrices_);
-    matrices_.declare_columns("query", q, "own_query");
+    matrices_.declare_columns("query", q, "subgroup_query");
     matrices_.declare_results("sum");
     for_each_column([&](int i) {
-      shader_.line("let seen_{} = {};", i, queries_.seen_by(fmt::format("own_query + lane_column + {}u", i)));
-      // Above what hidden keys are given, so that their weights are 0 even if a query sees no others.
+      shader_.line("let seen_{} = {};", i, queries_.seen_by(fmt::format("subgroup_query + lane_column + {}u", i)));
+      // Larger than the score of hidden keys, so that their weights are 0 even if a query sees no others.
       shader_.line("var reference_{0} = -1e20; var top_{0} = -1e20; var total_{0} = 0.0;", i);
     });
     shader_.line("if (lane == 0u) {{ {} = 0.0; }}", matrices_.flag());
@@ -62,7 +62,7 @@ class ForwardMatrices {
     shader_.close();
   }
 
-  // Without branches: the scores of all pieces, then their weights.
+  // Without branches: first the scores of all pieces, then their weights.
   void write_whole_tile() {
     const auto name = [](const char* prefix, int piece) { return fmt::format("{}{}", prefix, "abcd"[piece]); };
     matrices_.write_products(name("products_", 0), 0, "query", 0);
@@ -93,7 +93,7 @@ class ForwardMatrices {
     shader_.close();
   }
 
-  // Notes the largest of the scores, which are not scaled yet, and in the first tile takes it for the reference.
+  // Updates the largest score, which is not scaled yet, and makes it the reference in the first tile.
   void write_top(const std::vector<std::string>& scores, bool has_first_piece) {
     for_each_column([&](int i) {
       std::string top;
@@ -115,7 +115,7 @@ class ForwardMatrices {
     matrices_.write_column_reduction("reference", false);
   }
 
-  // Scores become weights, which are added up and multiplied by the values.
+  // Turns scores into weights, adds these up and multiplies them by the values.
   void write_sums(const std::string& score, int piece) {
     matrices_.for_each_value([&](int r, int i) {
       shader_.line("{0}_{1}_{2} = exp2(fma({0}_{1}_{2}, {3}, -reference_{2})); total_{2} += {0}_{1}_{2};", score, r, i,
@@ -125,7 +125,7 @@ class ForwardMatrices {
     matrices_.write_gather("sum", 1, piece);
   }
 
-  // Ends the attempts where no weight was too large.
+  // Leaves the loop of attempts if no weight was too large.
   void write_break() {
     std::string exceeds;
     for_each_column([&](int i) {
@@ -143,15 +143,16 @@ class ForwardMatrices {
       return may_see_nothing ? fmt::format("select({}, {}, seen_{} > 0u)", unseen, value, i) : value;
     };
     for_each_column([&](int i) {
-      shader_.open("if (lane_row == 0u && own_query + lane_column + {}u < {}) {{", i, shader_.size(attention_.time));
+      shader_.open("if (lane_row == 0u && subgroup_query + lane_column + {}u < {}) {{", i,
+                   shader_.size(attention_.time));
       const std::string value = fmt::format("(reference_{0} + log2(total_{0})) * 0.6931471805599453", i);
-      shader_.store(lse, {"batch", "head", fmt::format("(own_query + lane_column + {}u)", i)},
+      shader_.store(lse, {"batch", "head", fmt::format("(subgroup_query + lane_column + {}u)", i)},
                     unless_unseen(i, unseen_lse, value));
       shader_.close();
       shader_.line("total_{} = {};", i, unless_unseen(i, "0.0", fmt::format("1.0 / total_{}", i)));
     });
     matrices_.keep_for_columns("total");
-    matrices_.write_results("sum", out, "batch", "head", "own_query", attention_.time, std::nullopt);
+    matrices_.write_results("sum", out, "batch", "head", "subgroup_query", attention_.time, std::nullopt);
   }
 
   KernelWriter& writer_;

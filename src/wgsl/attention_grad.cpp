@@ -10,7 +10,7 @@
 
 // The gradient of attention, with p = exp(score - lse):
 //   dp = dout · v,  dscore = p (dp - Σ dout · out),  dq = Σ dscore slope k,  dk = Σ dscore slope q,  dv = Σ p dout.
-// Probabilities are computed again; the thread that stores a result also sums it, over all heads that share a key head.
+// Probabilities are recomputed; the thread that stores a result also sums it, over all heads that share a key head.
 namespace jerboa::wgsl {
 namespace {
 
@@ -19,7 +19,7 @@ AttentionAttrs forward_attrs(const KernelSpec& kernel) {
   return {attrs.scale, attrs.causal, attrs.window, attrs.soft_cap, attrs.ring};
 }
 
-// What each query needs of its own.
+// Computes the two terms of each query that the gradients need.
 void write_row_terms(KernelWriter& writer, const AttentionGrad& attention) {
   const int threads = writer.target().software ? 32 : 64;
   Shader shader = writer.shader("attention_row_terms", threads);
@@ -36,7 +36,7 @@ void write_row_terms(KernelWriter& writer, const AttentionGrad& attention) {
   writer.add(shader, groups_of(attention.queries(), threads));
 }
 
-// A sink takes probability from all queries of its head, and gives no value for it.
+// A sink takes probability from all queries of its head, and contributes no value.
 void write_sinks(KernelWriter& writer, const AttentionGrad& attention) {
   const Dim queries = attention.batch * attention.time;
   const int threads = lanes_for(queries.upper_bound(), writer.target());
@@ -58,31 +58,31 @@ void write_sinks(KernelWriter& writer, const AttentionGrad& attention) {
   writer.add(shader, attention.heads);
 }
 
-// Each thread one element of the mask, summed over what it broadcasts to.
+// Each thread computes one element of the mask's gradient, summed over the axes that it broadcasts along.
 void write_mask(KernelWriter& writer, const AttentionGrad& attention) {
   const int threads = writer.target().software ? 32 : 64;
   Shader shader = writer.shader("attention_dmask", threads);
   write_score_functions(shader, attention);
   const std::size_t rank = attention.mask->shape.size();
   const std::vector<Dim> scores{attention.batch, attention.heads, attention.time, attention.keys};
-  std::vector<Dim> own(4, Dim(1)), summed = scores;
+  std::vector<Dim> kept(4, Dim(1)), summed = scores;
   for (std::size_t i = 0; i < rank; ++i)
     if (!(attention.mask->shape[i] == Dim(1))) {
-      own[4 - rank + i] = scores[4 - rank + i];
+      kept[4 - rank + i] = scores[4 - rank + i];
       summed[4 - rank + i] = Dim(1);
     }
-  const Dim count = element_count(own), each = element_count(summed);
+  const Dim count = element_count(kept), each = element_count(summed);
   if (count.upper_bound() == 0) return;
   shader.line("let element = group * {}u + lane;", threads);
   shader.line("if (element >= {}) {{ return; }}", shader.size(count));
-  const auto own_index = shader.split_index("element", own);
+  const auto kept_index = shader.split_index("element", kept);
   shader.line("var sum = 0.0;");
   if (each.upper_bound() > 0) {
     shader.open("for (var number = 0u; number < {}; number++) {{", shader.loop_end(shader.size(each)));
     const auto summed_index = shader.split_index("number", summed);
     const char* names[] = {"batch", "head", "time", "key"};
     for (std::size_t i = 0; i < 4; ++i)
-      shader.line("let {} = {};", names[i], summed[i] == Dim(1) ? own_index[i] : summed_index[i]);
+      shader.line("let {} = {};", names[i], summed[i] == Dim(1) ? kept_index[i] : summed_index[i]);
     shader.line("let visible = visible_range(batch, time); let position = key_position(batch, key);");
     shader.open("if (position >= visible.x && position < visible.y) {{");
     shader.line("let key_head = head / {};", shader.size(attention.group));
@@ -96,20 +96,20 @@ void write_mask(KernelWriter& writer, const AttentionGrad& attention) {
     shader.line("dweight += {} * {};", shader.load(*attention.dout, {"batch", "head", "time", "feature"}),
                 shader.load(*attention.v, {"batch", "key_head", "key", "feature"}));
     shader.close();
-    shader.line("let own_score = score(visible, batch, head, time, key, position, product).x;");
-    shader.line("if (own_score > {}) {{ sum += exp(own_score - {}) * (dweight - {}); }}", unseen_score,
+    shader.line("let key_score = score(visible, batch, head, time, key, position, product).x;");
+    shader.line("if (key_score > {}) {{ sum += exp(key_score - {}) * (dweight - {}); }}", unseen_score,
                 attention.lse_of(shader, "batch", "head", "time"), attention.mean_of(shader, "batch", "head", "time"));
     shader.close();
     shader.close();
   }
   shader.store(attention.dmask->binding,
-               shader.place(attention.dmask->offset, attention.broadcast_strides(*attention.dmask), own_index), "sum");
+               shader.place(attention.dmask->offset, attention.broadcast_strides(*attention.dmask), kept_index), "sum");
   writer.add(shader, groups_of(count, threads));
 }
 
-// The forms for a driver on the CPU: each thread up to four queries, or four keys, side by side.
+// The forms for software drivers: each thread computes up to four queries, or four keys, in the components of vectors.
 
-// product_j and dweight_j become the probabilities weight_j and the gradients of the products.
+// From product_j and dweight_j computes the probabilities weight_j and the gradients of the products, dproduct_j.
 void write_weights(Shader& shader, const Lanes& lanes, int j, const std::function<std::string(int)>& score,
                    const std::string& lse, const std::string& mean) {
   shader.open("{{");
@@ -263,7 +263,7 @@ void write_key_rows(KernelWriter& writer, const AttentionGrad& attention, bool w
   writer.add_beside(shader, groups_of(count, threads));
 }
 
-// Whether tensors that are larger than a binding leave too few bindings for both gradients in one shader.
+// Whether tensors larger than a binding leave too few bindings to compute both gradients in one shader.
 bool are_bindings_short(const KernelWriter& writer, const AttentionGrad& attention) {
   const std::int64_t most = writer.target().max_binding_bytes;
   std::int64_t segments = 0;
@@ -288,8 +288,8 @@ void write_attention_grad_rows(KernelWriter& writer, const AttentionGrad& attent
   write_key_rows(writer, attention, false, true);
 }
 
-// Whether tiles compute the terms of rows themselves, which costs less than the dispatch before them where there are
-// few. They bind more tensors then, of which none may need several bindings.
+// Whether tiles compute the terms of rows themselves, which is cheaper than a separate dispatch where there are few
+// rows. They then bind more tensors, none of which may need several bindings.
 bool computes_terms_in_tiles(const KernelWriter& writer, const AttentionGrad& attention, const AttentionForm& form) {
   constexpr std::int64_t few = 256, bindings = 10;
   const Target& target = writer.target();

@@ -13,11 +13,11 @@ struct AttentionGrad : Attention {
 
   explicit AttentionGrad(const KernelWriter& writer);
 
-  /// Text of a query's number.
+  /// WGSL expression of a query's number.
   std::string query(Shader& shader, const std::string& b, const std::string& h, const std::string& t) const {
     return fmt::format("(({} * {} + {}) * {} + {})", b, shader.size(heads), h, shader.size(time), t);
   }
-  /// A query's terms as text.
+  /// WGSL expressions of a query's terms.
   std::string lse_of(Shader& shader, const std::string& b, const std::string& h, const std::string& t) const {
     return shader.load(row_terms, query(shader, b, h, t) + " * 2u");
   }
@@ -26,7 +26,7 @@ struct AttentionGrad : Attention {
   }
 };
 
-/// The gradients for q, and for k and v, from tiles in workgroup memory.
+/// Computes the gradients for q, and for k and v, from tiles in workgroup memory.
 void write_attention_grad_tiles(KernelWriter& writer, const AttentionGrad& attention, const AttentionGradForms& forms);
 
 }  // namespace jerboa::wgsl

@@ -1,6 +1,6 @@
 #include "wgsl/attention_matrices.h"
 
-// The gradient of attention on subgroup matrices, with p = exp2(score - lse) to the base of 2 computed again:
+// The gradient of attention on subgroup matrices, with p = exp2(score - lse), to base 2, recomputed:
 //   dq: columns are queries, rows are keys and values;
 //   dk and dv: columns are keys and values, rows are the queries of all heads that share them, and their gradients.
 namespace jerboa::wgsl {
@@ -9,8 +9,8 @@ namespace {
 constexpr int matrix = MatrixWriter::size;
 const std::string log2_e = "1.4426950408889634";
 
-// The log-sum-exp and Σ dout · out of each query. Some threads share a query, each with four of its features at a time,
-// and have several queries, so that enough is fetched at once.
+// Computes the log-sum-exp and Σ dout · out of each query. Several threads share a query, each with four features at a
+// time, and process several queries, to keep enough loads in flight.
 void write_row_terms(KernelWriter& writer, const AttentionGrad& attention) {
   constexpr int threads = 128;
   constexpr std::int64_t of_thread = 4;  // queries
@@ -19,14 +19,14 @@ void write_row_terms(KernelWriter& writer, const AttentionGrad& attention) {
   Shader shader = writer.shader("attention_row_terms_wide", threads);
   shader.shared_array("parts", "f32", threads * of_thread);
   const std::string queries = shader.size(attention.queries());
-  shader.line("let own = group * {}u + lane;", at_once * of_thread);
-  shader.line("let stores = lane < {}u && own < {};", at_once * of_thread, queries);
-  // Queries past the last are the last, and are not stored.
+  shader.line("let thread_query = group * {}u + lane;", at_once * of_thread);
+  shader.line("let stores = lane < {}u && thread_query < {};", at_once * of_thread, queries);
+  // Queries past the end repeat the last one, and are not stored.
   const auto index_of = [&](const std::string& query) {
     return shader.split_index(shader.let("query", fmt::format("min({}, {} - 1u)", query, queries)),
                               {attention.batch, attention.heads, attention.time});
   };
-  shader.line("let lse = {};", shader.load(*attention.lse, index_of("own")));
+  shader.line("let lse = {};", shader.load(*attention.lse, index_of("thread_query")));
   for (std::int64_t i = 0; i < of_thread; ++i) {
     const auto index =
         index_of(fmt::format("group * {}u + {}u + lane / {}u", at_once * of_thread, at_once * i, sharing));
@@ -45,12 +45,12 @@ void write_row_terms(KernelWriter& writer, const AttentionGrad& attention) {
   shader.barrier();
   shader.open("if (stores) {{");
   shader.line("var sum = 0.0;");
-  // From another part on for each thread, so that they meet different banks of workgroup memory.
+  // Each thread starts at a different part, to avoid bank conflicts in workgroup memory.
   shader.open("for (var i = 0u; i < {}u; i++) {{", sharing);
   shader.line("sum += parts[lane * {0}u + (lane + i) % {0}u];", sharing);
   shader.close();
-  shader.store(attention.row_terms, "own * 2u", "lse");
-  shader.store(attention.row_terms, "own * 2u + 1u", "sum");
+  shader.store(attention.row_terms, "thread_query * 2u", "lse");
+  shader.store(attention.row_terms, "thread_query * 2u + 1u", "sum");
   shader.close();
   writer.add(std::move(shader), groups_of(attention.queries(), at_once * of_thread));
 }
@@ -69,18 +69,20 @@ class QueryGradients {
     const auto q = matrices_.operand("q", *attention_.q, "batch", "head");
     const auto dout = matrices_.operand("dout", *attention_.dout, "batch", "head");
     const AttentionMatrices::Stream keys = queries_.keys_and_values(matrices_);
-    matrices_.declare_columns("query", q, "own_query");
-    matrices_.declare_columns("gradient", dout, "own_query");
+    matrices_.declare_columns("query", q, "subgroup_query");
+    matrices_.declare_columns("gradient", dout, "subgroup_query");
     matrices_.declare_results("sum");
     for (int i = 0; i < form_.lane_columns; ++i) {
-      shader_.line("let time_{0} = min(own_query + lane_column + {0}u, {1} - 1u);", i, shader_.size(attention_.time));
+      shader_.line("let time_{0} = min(subgroup_query + lane_column + {0}u, {1} - 1u);", i,
+                   shader_.size(attention_.time));
       const std::string time = fmt::format("time_{}", i);
       shader_.line("let lse_{} = {} * {};", i, attention_.lse_of(shader_, "batch", "head", time), log2_e);
       shader_.line("let mean_{} = {};", i, attention_.mean_of(shader_, "batch", "head", time));
-      shader_.line("let seen_{} = {};", i, queries_.seen_by(fmt::format("own_query + lane_column + {}u", i)));
+      shader_.line("let seen_{} = {};", i, queries_.seen_by(fmt::format("subgroup_query + lane_column + {}u", i)));
     }
     matrices_.write_stream(keys, [&] { write_tile(); });
-    matrices_.write_results("sum", *attention_.dq, "batch", "head", "own_query", attention_.time, matrices_.scale());
+    matrices_.write_results("sum", *attention_.dq, "batch", "head", "subgroup_query", attention_.time,
+                            matrices_.scale());
     writer_.add(std::move(shader_), queries_.workgroups());
   }
 
@@ -136,9 +138,9 @@ class KeyGradients {
         matrices_(writer, attention, "attention_dkv_matrices", form),
         shader_(matrices_.shader()),
         time_(shader_.size(attention.time)),
-        first_(form.barriers ? "first_key" : "own_key"),
+        first_(form.barriers ? "first_key" : "subgroup_key"),
         width_(form.barriers ? form.workgroup_columns() : form.columns()) {
-    if (attention.attrs.causal) behind_ = shader_.size(attention.keys - attention.time);
+    if (attention.attrs.causal) key_offset_ = shader_.size(attention.keys - attention.time);
   }
 
   void write() {
@@ -146,8 +148,8 @@ class KeyGradients {
     write_place(heads);
     const auto k = matrices_.operand("k", *attention_.k, "batch", "key_head");
     const auto v = matrices_.operand("v", *attention_.v, "batch", "key_head");
-    matrices_.declare_columns("key", k, "own_key");
-    matrices_.declare_columns("value", v, "own_key");
+    matrices_.declare_columns("key", k, "subgroup_key");
+    matrices_.declare_columns("value", v, "subgroup_key");
     matrices_.declare_results("dk");
     matrices_.declare_results("dv");
     matrices_.write_stream(queries(), [&] {
@@ -159,7 +161,7 @@ class KeyGradients {
       }
     });
     const auto write_results = [&](const char* sums, const TensorAccess& to, const std::string& factor) {
-      matrices_.write_results(sums, to, "batch", "key_head", "own_key", attention_.keys, factor);
+      matrices_.write_results(sums, to, "batch", "key_head", "subgroup_key", attention_.keys, factor);
     };
     write_results("dk", *attention_.dk, matrices_.scale());
     write_results("dv", *attention_.dv, "1.0");
@@ -168,20 +170,20 @@ class KeyGradients {
 
  private:
   void write_place(const Dim& heads) {
-    // Heads side by side, and those of the first keys first, which are seen the most.
+    // Heads are adjacent in the order of workgroups, and the first keys, which most queries see, come first.
     shader_.line("let head_number = group % {};", shader_.size(heads));
     const auto index = shader_.split_index("head_number", {attention_.batch, attention_.key_heads});
     shader_.line("let batch = {}; let key_head = {};", index[0], index[1]);
     shader_.line("let first_key = group / {} * {}u;", shader_.size(heads), form_.workgroup_columns());
-    shader_.line("let own_key = first_key + subgroup * {}u;", form_.columns());
-    // A head's queries that see any of the keys: from the first tile of them on.
+    shader_.line("let subgroup_key = first_key + subgroup * {}u;", form_.columns());
+    // Only queries that see some of the keys count: tiles start with the first that contains such a query.
     shader_.line("let first_tile = {};",
-                 behind_ ? fmt::format("(max(first_key, {0}) - {0}) / {1}u", *behind_, form_.tile_rows) : "0u");
+                 key_offset_ ? fmt::format("(max(first_key, {0}) - {0}) / {1}u", *key_offset_, form_.tile_rows) : "0u");
     shader_.line("let head_tiles = ({} + {}u) / {}u - first_tile;", time_, form_.tile_rows - 1, form_.tile_rows);
     shader_.line("let query_tiles = head_tiles * {};", shader_.size(attention_.group));
   }
 
-  // Of a tile's number: the head of its queries, and the first of them.
+  // The head of a tile's queries, and the first of them, by the tile's number.
   std::string head_of(const std::string& tile) {
     if (attention_.group == Dim(1)) return "key_head";
     return fmt::format("(key_head * {} + {} / head_tiles)", shader_.size(attention_.group), tile);
@@ -203,7 +205,8 @@ class KeyGradients {
 
   void write_piece(int piece) {
     shader_.line("let query = tile_query + {}u;", piece * matrix);
-    shader_.open("if ({}) {{", behind_ ? fmt::format("query + {}u + {} >= {}", matrix - 1, *behind_, first_) : "true");
+    shader_.open("if ({}) {{",
+                 key_offset_ ? fmt::format("query + {}u + {} >= {}", matrix - 1, *key_offset_, first_) : "true");
     write_terms();
     matrices_.write_products("products", 0, "key", piece);
     matrices_.write_exchange("products", "weight");
@@ -222,11 +225,11 @@ class KeyGradients {
     shader_.close();
   }
 
-  // Declares lse_r and mean_r of the thread's rows, which are queries from `query` on.
+  // Declares lse_r and mean_r for the thread's rows, which are queries from `query` on.
   void write_terms() {
     const bool are_inside = attention_.time.is_constant() && attention_.time.value() % form_.tile_rows == 0;
     if (are_inside && matrices_.lane_rows() % 2 == 0 && shader_.can_be_wide(attention_.row_terms)) {
-      // Those of two queries at once.
+      // One load reads the terms of two queries.
       shader_.line("let pair = {} / 2u;", attention_.query(shader_, "batch", "head", "query + lane_row"));
       for (int r = 0; r < matrices_.lane_rows(); r += 2) {
         const std::string pair = fmt::format("pair + {}u", r / 2);
@@ -244,16 +247,16 @@ class KeyGradients {
     }
   }
 
-  // No weight for queries past the last, and for those that do not see the key.
+  // Zeroes the weights of queries past the end, and of those that do not see the key.
   void write_mask() {
     const std::string past_end = fmt::format("query + {}u > {}", matrix, time_);
-    shader_.open("if ({}) {{", behind_
-                                   ? fmt::format("{} || query + {} < {} + {}u", past_end, *behind_, first_, width_ - 1)
-                                   : past_end);
+    shader_.open("if ({}) {{",
+                 key_offset_ ? fmt::format("{} || query + {} < {} + {}u", past_end, *key_offset_, first_, width_ - 1)
+                             : past_end);
     matrices_.for_each_value([&](int r, int i) {
       std::string seen = fmt::format("query + lane_row + {}u < {}", r, time_);
-      if (behind_)
-        seen += fmt::format(" && query + lane_row + {}u + {} >= own_key + lane_column + {}u", r, *behind_, i);
+      if (key_offset_)
+        seen += fmt::format(" && query + lane_row + {}u + {} >= subgroup_key + lane_column + {}u", r, *key_offset_, i);
       shader_.line("weight_{0}_{1} = select(0.0, weight_{0}_{1}, {2});", r, i, seen);
     });
     shader_.close();
@@ -265,8 +268,9 @@ class KeyGradients {
   AttentionMatrices matrices_;
   Shader& shader_;
   std::string time_;
-  std::optional<std::string> behind_;  // keys before the first query's own; nothing where all keys are seen
-  // The first key, and the number of them, of the subgroups that go the same way: with barriers, of all.
+  std::optional<std::string> key_offset_;  // keys minus queries; none if all keys are seen
+  // The first key of the subgroups that must branch alike, and how many keys they have: with barriers, the whole
+  // workgroup's.
   std::string first_;
   int width_;
 };

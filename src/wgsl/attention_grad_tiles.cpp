@@ -4,7 +4,7 @@
 namespace jerboa::wgsl {
 namespace {
 
-// What both shaders call: scores, and reads of the four operands.
+// The functions that both shaders call: scores, and loads of the four operands.
 void write_functions(Shader& shader, const AttentionGrad& attention) {
   write_score_functions(shader, attention);
   write_fetch(shader, attention, {attention.q, TileRows::Of::queries, "fetch_q"});
@@ -14,7 +14,7 @@ void write_functions(Shader& shader, const AttentionGrad& attention) {
   if (attention.row_terms < 0) write_fetch(shader, attention, {attention.out, TileRows::Of::queries, "fetch_out"});
 }
 
-// Text of Σ dout · out over every `step`-th four features of a row from `first` on, which `sum` accumulates.
+// Declares `sum`, a partial Σ dout · out over every `step`-th group of four features of a row, from `first` on.
 void write_part_of_mean(Shader& shader, const AttentionGrad& attention, const std::string& sum, const std::string& row,
                         const std::string& first, int step) {
   shader.line("var {} = 0.0;", sum);
@@ -25,7 +25,7 @@ void write_part_of_mean(Shader& shader, const AttentionGrad& attention, const st
   shader.close();
 }
 
-// Each workgroup the gradient of a tile of queries, against tiles of keys and values.
+// Each workgroup computes the gradient of a tile of queries against tiles of keys and values.
 void write_query_tiles(KernelWriter& writer, const AttentionGrad& attention, const AttentionForm& form) {
   Shader shader = writer.shader("attention_dq", AttentionTiles::threads_for(form));
   AttentionTiles tile(shader, attention, form);
@@ -59,10 +59,10 @@ void write_query_tiles(KernelWriter& writer, const AttentionGrad& attention, con
   for (int i = 0; i < 4; ++i)
     for (int j = 0; j < 4; ++j) {
       shader.open("{{");
-      shader.line("let own = score(visible_{0}, batch, head_{0}, time_{0}, key_{1}, position_{1}, product_{0}.{2});", i,
-                  j, "xyzw"[j]);
-      shader.line("let weight = select(0.0, exp(own.x - lse_{}), own.x > {});", i, unseen_score);
-      shader.line("product_{0}.{1} = weight * (dweight_{0}.{1} - mean_{0}) * own.y;", i, "xyzw"[j]);
+      shader.line("let scored = score(visible_{0}, batch, head_{0}, time_{0}, key_{1}, position_{1}, product_{0}.{2});",
+                  i, j, "xyzw"[j]);
+      shader.line("let weight = select(0.0, exp(scored.x - lse_{}), scored.x > {});", i, unseen_score);
+      shader.line("product_{0}.{1} = weight * (dweight_{0}.{1} - mean_{0}) * scored.y;", i, "xyzw"[j]);
       shader.close();
     }
   tile.write_weights("product");
@@ -75,7 +75,7 @@ void write_query_tiles(KernelWriter& writer, const AttentionGrad& attention, con
   writer.add(shader, attention.batch * attention.key_heads * tiles);
 }
 
-// Each workgroup the gradients of a tile of keys and values, against tiles of all queries that share them.
+// Each workgroup computes the gradients of a tile of keys and values against tiles of all queries that share them.
 void write_key_tiles(KernelWriter& writer, const AttentionGrad& attention, const AttentionForm& form) {
   Shader shader = writer.shader("attention_dkv", AttentionTiles::threads_for(form));
   AttentionTiles tile(shader, attention, form);
@@ -93,7 +93,7 @@ void write_key_tiles(KernelWriter& writer, const AttentionGrad& attention, const
   tile.declare_sums("dk", attention.size);
   tile.declare_sums("dv", attention.value_size);
   shader.line("let range = time_range(tile_row, min(tile_row + {}u, {}));", tile.rows(), shader.size(attention.keys));
-  // Where not all times see the tile, heads are taken one by one; else their queries are rows without gaps.
+  // If only some times see the tile, heads are processed one by one; otherwise their queries are contiguous rows.
   const bool by_head = attention.has_fixed_visibility() && attention.attrs.causal;
   if (by_head) {
     shader.open("for (var member = 0u; member < {}; member++) {{", shader.size(attention.group));
@@ -103,9 +103,9 @@ void write_key_tiles(KernelWriter& writer, const AttentionGrad& attention, const
     shader.line("let first_row = 0u; let end_row = {};", shader.size(attention.rows()));
   }
   shader.open("for (var tile_query = first_row; tile_query < end_row; tile_query += {}u) {{", AttentionTiles::others);
-  const int sharers = shader.threads() / AttentionTiles::others;  // threads for each query's mean: 2 or 4
+  const int sharers = shader.threads() / AttentionTiles::others;  // threads per query's mean: 2 or 4
   if (attention.row_terms < 0) {
-    // Until the weights are put there, their matrix has the parts of Σ dout · out.
+    // Until the weights are stored there, their matrix holds the partial sums of dout · out.
     shader.line("let sharer = lane % {0}u; let shared_query = lane / {0}u;", sharers);
     write_part_of_mean(shader, attention, "part_of_mean", "(tile_query + shared_query)", "sharer", sharers);
     shader.line("weights[shared_query][sharer] = part_of_mean;");
@@ -124,7 +124,7 @@ void write_key_tiles(KernelWriter& writer, const AttentionGrad& attention, const
   for (int j = 0; j < 4; ++j) {
     const std::string head = fmt::format("head_{}", j), time = fmt::format("time_{}", j);
     shader.open("{{");
-    // Rows behind the last of this head are the next one's, which takes them itself.
+    // Rows past the last of this head belong to the next one, which processes them itself.
     shader.line("let visible = select(vec2i(), visible_{0}, tile_query + thread_column * 4u + {0}u < end_row);", j);
     if (attention.row_terms < 0)
       shader.line("let lse = {}; let mean = mean_{};", shader.load(*attention.lse, {"batch", head, time}), j);
@@ -132,10 +132,11 @@ void write_key_tiles(KernelWriter& writer, const AttentionGrad& attention, const
       shader.line("let lse = {}; let mean = {};", attention.lse_of(shader, "batch", head, time),
                   attention.mean_of(shader, "batch", head, time));
     for (int i = 0; i < 4; ++i) {
-      shader.line("let own_{0} = score(visible, batch, head_{1}, time_{1}, key_{0}, position_{0}, product_{0}.{2});", i,
-                  j, "xyzw"[j]);
-      shader.line("weight_{0}.{1} = select(0.0, exp(own_{0}.x - lse), own_{0}.x > {2});", i, "xyzw"[j], unseen_score);
-      shader.line("product_{0}.{1} = weight_{0}.{1} * (dweight_{0}.{1} - mean) * own_{0}.y;", i, "xyzw"[j]);
+      shader.line("let scored_{0} = score(visible, batch, head_{1}, time_{1}, key_{0}, position_{0}, product_{0}.{2});",
+                  i, j, "xyzw"[j]);
+      shader.line("weight_{0}.{1} = select(0.0, exp(scored_{0}.x - lse), scored_{0}.x > {2});", i, "xyzw"[j],
+                  unseen_score);
+      shader.line("product_{0}.{1} = weight_{0}.{1} * (dweight_{0}.{1} - mean) * scored_{0}.y;", i, "xyzw"[j]);
     }
     shader.close();
   }

@@ -15,7 +15,7 @@ Dim in_fours(const Dim& elements) { return divide_exactly(elements, Dim(4)).valu
 
 bool is_multiple_of_four(const Dim& elements) { return divide_exactly(elements, Dim(4)).has_value(); }
 
-// Whether rows of this tensor can be read and written four at a time; those of an 8-bit cache are only read.
+// Whether rows of this tensor can be read and written four at a time; rows of an 8-bit cache are only read.
 bool has_rows_of_halves(const Shader& shader, const TensorAccess& tensor) {
   if (is_packed(tensor)) return tensor.strides[3] == Dim(1);
   bool can = tensor.dtype == DType::f16 && shader.can_be_wide(tensor.binding) && tensor.strides[3] == Dim(1) &&
@@ -25,20 +25,21 @@ bool has_rows_of_halves(const Shader& shader, const TensorAccess& tensor) {
   return can;
 }
 
-// Whether each query sees a run of keys from the first on, that is given by sizes and holds one at least.
+// Whether each query sees a contiguous run of keys from the first on, which sizes determine and which is not empty.
 bool sees_run_of_keys(const Attention& attention) {
   const AttentionAttrs& attrs = attention.attrs;
   if (attention.mask != nullptr || attention.sinks != nullptr || attention.lengths != nullptr ||
       attention.positions != nullptr || attrs.window > 0 || attrs.soft_cap > 0 || attrs.ring || attrs.scale < 0)
     return false;
-  // Keys that stand for as many queries are there wherever a query is.
+  // A symbolic number of keys equals that of queries, so that there is a key wherever there is a query.
   const bool is_empty = attention.keys.is_constant() && attention.keys.value() == 0;
   if (is_empty || (!attention.keys.is_constant() && !(attention.keys == attention.time))) return false;
-  const Dim behind = attention.keys - attention.time;
-  return !attrs.causal || (behind.is_constant() && behind.value() >= 0);
+  const Dim offset = attention.keys - attention.time;
+  return !attrs.causal || (offset.is_constant() && offset.value() >= 0);
 }
 
-// Whether each query sees a run of keys of a cache from the first on, possibly none, that lengths and positions tell.
+// Whether each query sees a contiguous run of a cache's keys from the first on, possibly empty, given by lengths and
+// positions.
 bool sees_run_of_cache(const Attention& attention) {
   const AttentionAttrs& attrs = attention.attrs;
   const bool is_empty = attention.keys.is_constant() && attention.keys.value() == 0;
@@ -47,13 +48,13 @@ bool sees_run_of_cache(const Attention& attention) {
          !attrs.ring && attrs.scale >= 0;
 }
 
-// The fastest of each on an H200, by the size of a head.
+// The fastest forms on an H200, by head size.
 AttentionMatrixForms forms_for(std::int64_t size) {
   if (size <= 64) return {{2, 4, 32, 4}, {2, 4, 32, 4}, {2, 4, 32, 4, false}};
   return {{2, 4, 16, 2}, {1, 8, 32, 4}, {1, 8, 32, 4}};
 }
 
-// Makes a form smaller until the target can run it; false where none is small enough.
+// Shrinks a form until the target can run it; returns false if no form is small enough.
 bool fit(AttentionMatrixForm& form, std::int64_t size, const Target& target) {
   if (form.workgroup_bytes(size) > target.workgroup_bytes) form.tile_rows = matrix;
   if (form.workgroup_bytes(size) > target.workgroup_bytes) form.blocks = 1;
@@ -77,7 +78,8 @@ std::optional<AttentionMatrixForms> choose_matrix_forms(const KernelWriter& writ
                                                         const std::vector<const TensorAccess*>& others,
                                                         bool with_gradient) {
   const Target& target = writer.target();
-  const Shader shader = writer.shader("attention", MatrixWriter::subgroup_size);  // knows what its memory allows
+  // Never finished: it only tells which memory can be read in fours.
+  const Shader shader = writer.shader("attention", MatrixWriter::subgroup_size);
   if (target.subgroup_matrices == SubgroupMatrices::none ||
       !(sees_run_of_keys(attention) || (!with_gradient && sees_run_of_cache(attention))))
     return std::nullopt;
@@ -94,7 +96,7 @@ std::optional<AttentionMatrixForms> choose_matrix_forms(const KernelWriter& writ
     if (!fit(*form, size, target)) return std::nullopt;
     form->barriers = target.subgroup_matrices == SubgroupMatrices::emulated;
   }
-  // A tile of keys must be in one block.
+  // A tile of keys must lie in one block.
   if (attention.table != nullptr &&
       !(attention.k->shape[2].is_constant() && attention.k->shape[2].value() % forms.forward.tile_rows == 0))
     return std::nullopt;
@@ -112,7 +114,7 @@ AttentionMatrices::AttentionMatrices(KernelWriter& writer, const Attention& atte
   shader_.shared_array("tiles", "f16", std::int64_t{2} * tile_elements());
   shader_.shared_array("scores", "f32", std::int64_t{form.subgroups} * matrix * pitch());
   shader_.shared_array("weights", "f16", std::int64_t{form.subgroups} * matrix * pitch());
-  // A thread's part of 16 rows of scores: some neighbouring columns of some rows.
+  // A thread's part of 16 rows of scores: some adjacent columns of some rows.
   shader_.line("let lane_column = subgroup_lane % {0}u * {1}u; let lane_row = subgroup_lane / {0}u * {2}u;",
                lanes_across(), form.lane_columns, lane_rows());
   shader_.line("let scores_start = subgroup * {0}u; let lane_start = scores_start + lane_row * {1}u + lane_column;",
@@ -147,8 +149,8 @@ void AttentionMatrices::put_four(const std::string& array, const std::string& pl
 }
 
 void AttentionMatrices::declare_columns(const std::string& name, const Operand& operand, const std::string& first) {
-  // 16 rows at a time and as many features as the weights, which are not there yet, have columns. All is fetched before
-  // any of it is needed.
+  // Loads 16 rows at a time, with as many features as the array of weights, which is still unused, has columns. All
+  // loads are issued before the first result is needed.
   struct Part {
     int block, feature, features;
     int fours() const { return features / 4; }
@@ -163,7 +165,7 @@ void AttentionMatrices::declare_columns(const std::string& name, const Operand& 
   };
   for (std::size_t p = 0; p < parts.size(); ++p)
     for (int i = 0; i < parts[p].fetches(); ++i) {
-      // Columns past the last are the last, and are not stored.
+      // Columns past the end repeat the last one, and are not stored.
       const std::string row = fmt::format("min({} + {}u + {} / {}u, {} - 1u)", first, parts[p].block * matrix,
                                           number(i), parts[p].fours(), shader_.size(operand.rows));
       const std::string at = fmt::format("{} + {} * {} + {}u + {} % {}u", operand.start, row,
@@ -203,17 +205,17 @@ void AttentionMatrices::fetch(const std::string& name, const Operand& operand, c
   const Dim& elements = operand.tensor->strides[2];
   const std::string stride = shader_.size(packed ? elements : in_fours(elements));
   for (int i = 0; i < fetches(); ++i) {
-    std::string own = fmt::format("{} + fetch_row_{}", row, i);
-    // Rows past the last are the last, and count nothing.
-    own = fills_tiles ? fmt::format("({})", own) : fmt::format("min({}, {})", own, last);
-    const std::string start = fmt::format("{} + {} * {}", operand.start, own, stride);
+    std::string tile_row = fmt::format("{} + fetch_row_{}", row, i);
+    // Rows past the end repeat the last one; their weights are 0.
+    tile_row = fills_tiles ? fmt::format("({})", tile_row) : fmt::format("min({}, {})", tile_row, last);
+    const std::string start = fmt::format("{} + {} * {}", operand.start, tile_row, stride);
     shader_.line("{}_{} = {};", name, i,
                  packed ? packed_words_at(*operand.tensor, start, i)
                         : shader_.load_words(operand.tensor->binding, fmt::format("{} + fetch_four_{}", start, i)));
   }
 }
 
-// Four features of a row in 8 bits as f16.
+// Four features of an 8-bit row, as f16.
 std::string AttentionMatrices::packed_words_at(const TensorAccess& tensor, const std::string& start, int fetch) {
   const std::string word = shader_.load(tensor.binding, fmt::format("{} + fetch_four_{}", start, fetch));
   const std::string scales =
@@ -246,14 +248,14 @@ void AttentionMatrices::write_stream(const Stream& stream, const std::function<v
   put("first", 0);
   put("second", 1);
   shader_.barrier();
-  // Unconditional: the last tile is fetched again, and not used.
+  // Unconditional: the last tile is fetched again and not used.
   if (form_.fetches_ahead) fetch_tile(shader_.let("next", fmt::format("min(tile + 1u, {} - 1u)", stream.tiles)));
   work();
   shader_.barrier();
   shader_.close();
 }
 
-void AttentionMatrices::write_products(const std::string& name, int tile, const std::string& own, int piece) {
+void AttentionMatrices::write_products(const std::string& name, int tile, const std::string& columns, int piece) {
   for (int j = 0; j < form_.blocks; ++j) matrices_.declare_sums(fmt::format("{}_{}", name, j));
   for (int k = 0; k < features(); ++k) {
     shader_.open("{{");
@@ -261,7 +263,7 @@ void AttentionMatrices::write_products(const std::string& name, int tile, const 
                    {"tiles", fmt::format("{}u", tile * tile_elements() + piece * matrix * tile_pitch() + k * matrix),
                     tile_pitch()});
     for (int j = 0; j < form_.blocks; ++j)
-      matrices_.multiply("rows", fmt::format("{}_{}_{}", own, k, j), fmt::format("{}_{}", name, j));
+      matrices_.multiply("rows", fmt::format("{}_{}_{}", columns, k, j), fmt::format("{}_{}", name, j));
     shader_.close();
   }
 }
@@ -316,7 +318,7 @@ void AttentionMatrices::write_column_reduction(const std::string& name, bool is_
   exchange();
 }
 
-// In the padding of the scores: a column's value stands behind the row of its number in its block.
+// Uses the padding of the scores: a column's value follows the row that has the column's number in its block.
 void AttentionMatrices::keep_for_columns(const std::string& name) {
   for (int i = 0; i < form_.lane_columns; ++i)
     shader_.line(
@@ -331,7 +333,7 @@ void AttentionMatrices::write_results(const std::string& sums, const TensorAcces
     for (int k = 0; k < features(); ++k) {
       matrices_.store(fmt::format("{}_{}_{}", sums, j, k), {"scores", "scores_start", pitch()});
       exchange();
-      // Four threads a row, which store 32 bytes of it together.
+      // Four threads share a row, and store 32 bytes of it together.
       for (int half = 0; half < 2; ++half) {
         shader_.open("{{");
         shader_.line("let row = subgroup_lane / 4u + {}u; let place = scores_start + row * {}u;", half * matrix / 2,
@@ -356,7 +358,7 @@ MatrixQueries::MatrixQueries(Shader& shader, const Attention& attention, const A
       tile_rows_(form.tile_rows),
       keys_(shader.size(attention.keys)),
       workgroups_(attention.batch * attention.heads * groups_of(attention.time, form.workgroup_columns())) {
-  if (attention.attrs.causal) behind_ = shader.size(attention.keys - attention.time);
+  if (attention.attrs.causal) key_offset_ = shader.size(attention.keys - attention.time);
   write_places(shader, form);
   if (see_by_data(attention))
     write_seen_by_data(shader, form);
@@ -366,19 +368,19 @@ MatrixQueries::MatrixQueries(Shader& shader, const Attention& attention, const A
 
 void MatrixQueries::write_places(Shader& shader, const AttentionMatrixForm& form) {
   const std::string heads = shader.size(attention_.batch * attention_.heads);
-  // Heads side by side, and those of the last queries first, which see the most.
+  // Heads are adjacent in the order of workgroups, and the last queries, which see the most keys, come first.
   shader.line("let head_number = group % {};", heads);
   const auto index = shader.split_index("head_number", {attention_.batch, attention_.heads});
   shader.line("let batch = {}; let head = {}; let key_head = head / {};", index[0], index[1],
               shader.size(attention_.group));
   shader.line("let first_query = ({} - 1u - group / {}) * {}u;",
               shader.size(groups_of(attention_.time, form.workgroup_columns())), heads, form.workgroup_columns());
-  shader.line("let own_query = first_query + subgroup * {}u;", form.columns());
+  shader.line("let subgroup_query = first_query + subgroup * {}u;", form.columns());
 }
 
 void MatrixQueries::write_seen_by_sizes(Shader& shader, const AttentionMatrixForm& form) const {
-  // With barriers all subgroups must go the same way.
-  const std::string from = form.barriers ? "first_query" : "own_query";
+  // With barriers, all subgroups must take the same branches.
+  const std::string from = form.barriers ? "first_query" : "subgroup_query";
   const int width = form.barriers ? form.workgroup_columns() : form.columns();
   shader.line("let seen_by_all = {};", seen_by(from));
   shader.line("let seen_by_any = {};", seen_by(fmt::format("{} + {}u", from, width - 1)));
@@ -387,17 +389,17 @@ void MatrixQueries::write_seen_by_sizes(Shader& shader, const AttentionMatrixFor
               form.tile_rows);
 }
 
-// Each thread asks for one query. The scores, which are not there yet, lend their memory; numbers of keys are exact in
-// f32.
+// Each thread evaluates one query. The array of scores, which is still unused, holds the results; numbers of keys are
+// exact in f32.
 void MatrixQueries::write_seen_by_data(Shader& shader, const AttentionMatrixForm& form) {
   write_score_functions(shader, attention_);
   shader.begin_function("fn seen_keys(batch: u32, query: u32) -> u32");
-  // Queries past the last are the last, and are not stored.
+  // Queries past the end repeat the last one, and are not stored.
   shader.line("let visible = visible_range(batch, min(query, {} - 1u));", shader.size(attention_.time));
   shader.line("return u32(clamp(visible.y, 0, i32({})));", keys_);
   shader.end_function();
   shader.line("if (subgroup_lane < {0}u) {{ scores[scores_start + subgroup_lane] = f32({1}); }}", form.columns(),
-              seen_by("own_query + subgroup_lane"));
+              seen_by("subgroup_query + subgroup_lane"));
   shader.barrier();
   shader.line("var fewest = f32({}); var most = 0.0;", keys_);
   shader.open("for (var i = 0u; i < {}u; i++) {{", form.columns());
@@ -424,7 +426,7 @@ void MatrixQueries::write_seen_by_data(Shader& shader, const AttentionMatrixForm
 
 std::string MatrixQueries::seen_by(const std::string& query) const {
   if (see_by_data(attention_)) return fmt::format("seen_keys(batch, {})", query);
-  return behind_ ? fmt::format("min({} + {} + 1u, {})", query, *behind_, keys_) : keys_;
+  return key_offset_ ? fmt::format("min({} + {} + 1u, {})", query, *key_offset_, keys_) : keys_;
 }
 
 AttentionMatrices::Stream MatrixQueries::keys_and_values(AttentionMatrices& matrices) const {
@@ -436,7 +438,7 @@ AttentionMatrices::Stream MatrixQueries::keys_and_values(AttentionMatrices& matr
           [rows = tile_rows_](const std::string& tile) { return fmt::format("{} * {}u", tile, rows); }};
 }
 
-// A tile is in one block, which the table tells. Rows are those of the block.
+// A tile lies in one block, which the table gives; rows are relative to the block.
 AttentionMatrices::Stream MatrixQueries::paged_keys_and_values(AttentionMatrices& matrices) const {
   const std::string block = matrices.shader().size(attention_.k->shape[2]);
   const auto row = [=, rows = tile_rows_](const std::string& tile) {

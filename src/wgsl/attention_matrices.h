@@ -8,22 +8,21 @@
 #include "wgsl/attention_grad.h"
 #include "wgsl/subgroup_matrix.h"
 
-// Attention and its gradient on subgroup matrices, for operands of f16, and for 8-bit caches, which become f16 on
-// the way to workgroup memory. All shaders have one shape: a subgroup owns
-// some columns (queries; keys in the gradients of k and v), whose operands stay in its threads as matrices. Rows (keys;
-// queries) stream through workgroup memory. For each 16 rows, the products of rows and columns go through workgroup
-// memory, where each thread takes some of them, makes weights of them and puts these back as f16; read column by
-// column, the weights are the left operand of the second product, with the same rows. No matrix of all queries and keys
-// is kept.
+// Attention and its gradient on subgroup matrices, for operands of f16, and for 8-bit caches, which become f16 on the
+// way to workgroup memory. All shaders have the same structure. A subgroup processes some columns (queries; keys in the
+// gradients of k and v), whose operands stay in its registers as matrices. Rows (keys; queries) stream through
+// workgroup memory. For every 16 rows, the products of rows and columns go through workgroup memory, where each thread
+// turns some of them into weights and stores these as f16; read column by column, the weights are the left operand of
+// the second product, with the same rows. The full matrix of queries and keys never exists.
 namespace jerboa::wgsl {
 
 struct AttentionMatrixForms {
   AttentionMatrixForm forward, dq, dkv;
 };
 
-/// The forms for a target and sizes, of which they are a function; none where another form must do. `others`: results,
-/// and operands besides q, k and v. Attention over caches, whose lengths and positions are data, has no form for its
-/// gradient.
+/// The forms for a target and sizes, on which alone they depend; none if another kind of form must be used. `others`:
+/// results, and operands besides q, k and v. Attention over caches, whose lengths and positions are data, has no form
+/// for its gradient.
 std::optional<AttentionMatrixForms> choose_matrix_forms(const KernelWriter& writer, const Attention& attention,
                                                         const std::vector<const TensorAccess*>& others,
                                                         bool with_gradient);
@@ -32,69 +31,69 @@ void write_attention_matrices(KernelWriter& writer, const Attention& attention, 
 void write_attention_grad_matrices(KernelWriter& writer, const AttentionGrad& attention, const AttentionMatrixForm& dq,
                                    const AttentionMatrixForm& dkv);
 
-/// What the shaders share.
+/// What the shaders have in common.
 class AttentionMatrices {
  public:
   AttentionMatrices(KernelWriter& writer, const Attention& attention, const std::string& name,
                     const AttentionMatrixForm& form);
 
   Shader& shader() { return shader_; }
-  int pieces() const { return form_.tile_rows / MatrixWriter::size; }  ///< of 16 rows, in a tile
+  int pieces() const { return form_.tile_rows / MatrixWriter::size; }  ///< of 16 rows, per tile
   int lane_rows() const { return MatrixWriter::size / lanes_down(); }
-  /// Text of the factor that turns products into scores to the base of 2, and of the scale itself.
+  /// The factor that turns products into scores to base 2, and the scale itself, as literals.
   std::string log2_scale() const { return literal(scale_ * 1.4426950408889634, DType::f32); }
   std::string scale() const { return literal(scale_, DType::f32); }
 
-  /// One of the operands, in the head that its `start` is of.
+  /// One of the operands, for the head that `start` refers to.
   struct Operand {
     const TensorAccess* tensor;
-    std::string start;  ///< text of the place of its first row, in fours
+    std::string start;  ///< WGSL expression of the index of its first row, in fours
     Dim rows;
-    std::string last = {};  ///< text of the last row that is read; empty: the last of all
+    std::string last = {};  ///< WGSL expression of the last row that is read; empty: the last of all
   };
-  /// `let NAME_start`, for the head given by texts.
+  /// `let NAME_start`, for the batch and head given as WGSL expressions.
   Operand operand(const std::string& name, const TensorAccess& tensor, const std::string& batch,
                   const std::string& head);
 
   /// Declares NAME_k_j: the operands of the columns from `first`, for each 16 features k and each block j.
   void declare_columns(const std::string& name, const Operand& operand, const std::string& first);
-  /// Declares SUMS_j_k, results for each block of columns and each 16 features.
+  /// Declares SUMS_j_k: results for each block of columns j and each 16 features k.
   void declare_results(const std::string& sums);
   void clear_results(const std::string& sums);
 
-  /// The loop over tiles: `first` and `second` are fetched into workgroup memory. `row` gives the text of a tile's
-  /// first row from the text of its number, which is below `tiles`; `work` writes what is done with it.
+  /// The loop over tiles: fetches `first` and `second` into workgroup memory. `row` maps the WGSL expression of a
+  /// tile's number, which is below `tiles`, to that of its first row; `work` writes what is computed with it.
   struct Stream {
     std::string tiles;
-    std::function<std::pair<Operand, Operand>(const std::string& tile)> operands;  ///< may write lines
+    std::function<std::pair<Operand, Operand>(const std::string& tile)> operands;  ///< may emit lines
     std::function<std::string(const std::string& tile)> row;
   };
   void write_stream(const Stream& stream, const std::function<void()>& work);
 
-  /// The steps for piece `piece` of the tile; `tile`: 0 or 1, the first or second operand.
-  /// Declares NAME_j, products of the rows with the columns' operands OWN_k_j.
-  void write_products(const std::string& name, int tile, const std::string& own, int piece);
-  /// Hands them to the threads: declares TAKEN_r_i for the thread's rows and columns.
+  /// The steps for piece `piece` of the tile. `tile`: 0 or 1, the first or second operand.
+  /// Declares NAME_j: products of the rows with the columns' operands COLUMNS_k_j.
+  void write_products(const std::string& name, int tile, const std::string& columns, int piece);
+  /// Passes them to the threads: declares TAKEN_r_i for the thread's rows and columns.
   void write_exchange(const std::string& name, const std::string& taken);
-  /// Hands TAKEN_r_i back as weights, and SUMS += weightsᵀ · rows.
+  /// Stores TAKEN_r_i as weights, and adds weightsᵀ · rows to SUMS.
   void write_weights(const std::string& taken);
   void write_gather(const std::string& sums, int tile, int piece);
-  /// A barrier where the form has them: between accesses of different threads of a subgroup.
+  /// A barrier, if the form has them, between accesses of different threads of a subgroup.
   void exchange();
-  /// Text of a line for each of the thread's values.
+  /// Calls `f` for each of the thread's values.
   template <class F>
   void for_each_value(F f) const {
     for (int r = 0; r < lane_rows(); ++r)
       for (int i = 0; i < form_.lane_columns; ++i) f(r, i);
   }
-  /// NAME_0 …, values of the thread's columns, put together with those of the threads that share the columns.
+  /// Reduces NAME_0 …, values of the thread's columns, over the threads that share the columns.
   void write_column_reduction(const std::string& name, bool is_sum);
   /// Keeps a value for each column, from the threads that have it, for write_results.
   void keep_for_columns(const std::string& name);
-  /// Stores the results times `factor`, or times what was kept for the column, for columns from `first`.
+  /// Stores the results times `factor`, or times the value kept for the column, for columns from `first`.
   void write_results(const std::string& sums, const TensorAccess& to, const std::string& batch, const std::string& head,
                      const std::string& first, const Dim& count, const std::optional<std::string>& factor);
-  /// A place in workgroup memory that nothing else uses.
+  /// An element of workgroup memory that nothing else uses.
   std::string flag() const { return fmt::format("scores[{}u]", pitch() - 1); }
 
  private:
@@ -119,21 +118,22 @@ class AttentionMatrices {
   MatrixWriter matrices_;
 };
 
-/// Where columns are queries: which a workgroup has, and what they see.
+/// For shaders whose columns are queries: the queries of a workgroup, and the keys that they see.
 class MatrixQueries {
  public:
-  /// Names batch, head and key_head; first_query, the workgroup's; own_query, the subgroup's; key_tiles, how many tiles
-  /// of keys the workgroup needs; and seen_by_all and seen_by_any: keys below these numbers are seen by all, or by some
-  /// of the queries that go the same way. To be written behind what AttentionMatrices begins with.
+  /// Declares batch, head and key_head; first_query, the workgroup's first; subgroup_query, the subgroup's first;
+  /// key_tiles, the number of tiles of keys that the workgroup needs; seen_by_all and seen_by_any: keys below these
+  /// numbers are seen by all, or by some, of the queries that must branch alike. To be written after the
+  /// AttentionMatrices constructor.
   MatrixQueries(Shader& shader, const Attention& attention, const AttentionMatrixForm& form);
 
   Dim workgroups() const { return workgroups_; }
-  /// Text of how many keys a query sees.
+  /// WGSL expression of the number of keys that a query sees.
   std::string seen_by(const std::string& query) const;
-  /// Text that is true where all queries see all keys of the tile.
+  /// WGSL condition that holds where all queries see all keys of the tile.
   std::string whole_tile() const { return fmt::format("tile * {0}u + {0}u <= seen_by_all", tile_rows_); }
   AttentionMatrices::Stream keys_and_values(AttentionMatrices& matrices) const;
-  /// Whether what a query sees is data: then it may see nothing.
+  /// Whether the keys that a query sees depend on data: it may then see none.
   static bool see_by_data(const Attention& attention) {
     return attention.lengths != nullptr || attention.positions != nullptr;
   }
@@ -147,7 +147,7 @@ class MatrixQueries {
   const Attention& attention_;
   int tile_rows_;
   std::string keys_;
-  std::optional<std::string> behind_;  // keys before the first query's own; nothing where all keys are seen
+  std::optional<std::string> key_offset_;  // keys minus queries; none if all keys are seen
   Dim workgroups_;
 };
 

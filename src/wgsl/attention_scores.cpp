@@ -42,7 +42,7 @@ void write_visible_range(Shader& shader, const Attention& attention) {
 void write_score(Shader& shader, const Attention& attention) {
   shader.begin_function(
       "fn score(visible: vec2i, batch: u32, head: u32, time: u32, key: u32, position: i32, product: f32) -> vec2f");
-  // No branches, which cost a driver on the CPU more than they save.
+  // Without branches, which cost software drivers more than they save.
   shader.line("var seen = (position >= visible.x) & (position < visible.y);");
   std::string place;
   if (attention.mask != nullptr)
@@ -74,7 +74,7 @@ void write_score(Shader& shader, const Attention& attention) {
 
 void write_ranges(Shader& shader, const Attention& attention) {
   shader.begin_function("fn key_range(batch: u32, least: i32, most: i32) -> vec2u");
-  if (attention.attrs.ring)  // whose slots are filled in order
+  if (attention.attrs.ring)  // the slots of a ring are filled in order
     shader.line("return vec2u(0u, min(u32(max(i32({}), 0)), {}));", shader.load(*attention.lengths, {"batch"}),
                 shader.size(attention.keys));
   else
@@ -84,12 +84,12 @@ void write_ranges(Shader& shader, const Attention& attention) {
   shader.begin_function("fn time_range(key: u32, end: u32) -> vec2u");
   const std::string time = shader.size(attention.time);
   if (attention.has_fixed_visibility() && attention.attrs.causal) {
-    // A query at t stands at t + behind, and sees positions from its own less the window up to its own.
-    shader.line("let behind = i32({}) - i32({});", shader.size(attention.keys), time);
+    // A query at time t has position t + key_offset, and sees positions from its own minus the window up to its own.
+    shader.line("let key_offset = i32({}) - i32({});", shader.size(attention.keys), time);
     const int window = attention.attrs.window;
-    shader.line("let start = u32(clamp(i32(key) - behind, 0, i32({})));", time);
+    shader.line("let start = u32(clamp(i32(key) - key_offset, 0, i32({})));", time);
     if (window > 0)
-      shader.line("return vec2u(start, u32(clamp(i32(end) - 1 + {} - behind, 0, i32({}))));", window, time);
+      shader.line("return vec2u(start, u32(clamp(i32(end) - 1 + {} - key_offset, 0, i32({}))));", window, time);
     else
       shader.line("return vec2u(start, {});", time);
   } else {
@@ -98,8 +98,8 @@ void write_ranges(Shader& shader, const Attention& attention) {
   shader.end_function();
 }
 
-// Entries for keys past a sequence's length may be anything. They are not meant to be read; where they are, or where an
-// entry is wrong, this keeps the access within the cache.
+// Table entries past a sequence's length may be anything, and should not be read; if they are, or if an entry is wrong,
+// this keeps the access within the cache.
 void write_block_of(Shader& shader, const Attention& attention) {
   shader.begin_function("fn block_of(batch: u32, key: u32) -> u32");
   const std::string number = fmt::format("key / {}", shader.size(attention.k->shape[2]));

@@ -10,22 +10,22 @@ namespace {
 
 constexpr std::int64_t least_keys = 32;
 
-// In a phase, putting one part together costs about a third of a pass over keys, so p parts take n / p + p / 3 passes,
-// which is least for p = √(3n).
+// In a phase, combining one part costs about a third of a pass over keys, so p parts take n / p + p / 3 passes, which
+// is minimal for p = √(3n).
 std::int64_t wanted_workgroups(const Target& target, std::int64_t blocks, std::int64_t passes) {
   if (target.fixed_threads == 0) return 128;
   const auto parts = static_cast<std::int64_t>(std::lround(std::sqrt(3.0 * static_cast<double>(passes))));
   return std::min<std::int64_t>(blocks * parts, std::max(1, target.persistent_workgroups));
 }
 
-// Each takes registers of a thread, as do queries. With caches that it writes to as well, and as f32, four are faster
-// on an H200, otherwise eight.
+// Each key takes registers of a thread, as queries do. On an H200 four are faster with f32 caches that it also writes
+// to, otherwise eight.
 int keys_at_a_time(const KernelWriter& writer, const Attention& attention, int queries, int vectors) {
   const bool appends_f32 = !writer.folded().appends.empty() && attention.k->dtype == DType::f32;
   return queries > 4 || appends_f32 || vectors > 1 ? 4 : 8;
 }
 
-// A few more parts, if a workgroup then needs one pass less over its keys, of which each takes as long as memory does.
+// Adds a few parts if each workgroup then needs one pass fewer over its keys: every pass waits for memory once.
 std::int64_t parts_in_whole_passes(std::int64_t parts, const Dim& keys, std::int64_t pass) {
   const std::int64_t passes = std::max<std::int64_t>(1, keys.upper_bound() / (parts * pass));
   return std::max(parts, (keys.upper_bound() + passes * pass - 1) / (passes * pass));
@@ -49,7 +49,7 @@ bool AttentionStream::suits(const Target& target, const Attention& attention) {
 }
 
 bool AttentionStream::can_append(const Attention& attention, const AttentionForm& form) {
-  // Sequences may share the blocks of a paged cache; a row in 8 bits is rounded as a whole, by a shader of its own.
+  // Sequences may share the blocks of a paged cache; an 8-bit row is rounded as a whole, by a separate shader.
   return attention.time == Dim(1) && !is_packed(*attention.k) && attention.rows().upper_bound() <= form.queries &&
          (attention.table == nullptr || attention.batch == Dim(1));
 }
@@ -97,7 +97,7 @@ void AttentionStream::write() {
   write_loads();
   write_queries();
   write_appends();
-  write_own();
+  write_thread_query();
   shader_.open("for (var tile = first; tile < end; tile += {}u) {{", slots_ * at_a_time_);
   write_keys();
   write_newest_key();
@@ -110,7 +110,7 @@ void AttentionStream::write() {
   parts_.write_combine(writer_);
 }
 
-// `take`: a value of another thread among those that share a key.
+// Declares `take`, which returns the value of another thread among those that share a key.
 void AttentionStream::write_take() {
   if (lanes_ == 1) return;
   const int size = shader_.target().subgroup_size;
@@ -136,12 +136,12 @@ std::string AttentionStream::vector_of(const std::string& name, int vector) cons
   return vector == 0 ? name : fmt::format("{}_and_{}", name, vector);
 }
 
-// Neighbouring threads have neighbouring vectors.
+// Adjacent threads have adjacent vectors.
 std::string AttentionStream::feature_of(int vector) const {
   return vector == 0 ? "feature" : fmt::format("(feature + {}u)", vector * lanes_ * 4);
 }
 
-// Where a thread's vectors of a row are, by the row's indices.
+// The positions of a thread's vectors of a row in memory, by the row's indices.
 std::vector<std::string> AttentionStream::places_of(const TensorAccess& tensor, std::vector<std::string> indices) {
   indices.emplace_back();
   std::vector<std::string> places;
@@ -172,7 +172,7 @@ void AttentionStream::write_queries() {
   }
 }
 
-// The keys that the queries see, and this part of them.
+// Declares the range of keys that the queries see, and this workgroup's part of it.
 void AttentionStream::write_range() {
   const std::string rows = shader_.size(attention_.rows()), time = shader_.size(attention_.time);
   shader_.line("var least = 0x7fffffff; var most = 0;");
@@ -186,7 +186,7 @@ void AttentionStream::write_range() {
   parts_.write_range(shader_, "range.x", "range.y", "part");
 }
 
-// Whatever is computed here is loaded first, all at once.
+// Loads the inputs of everything that is computed here, all at once.
 void AttentionStream::write_loads() {
   const FoldedKernels& folded = writer_.folded();
   const auto loop_of = [&](int memory) {
@@ -205,7 +205,7 @@ void AttentionStream::write_loads() {
   }
 }
 
-// The thread's features of a query. Rows past the last see nothing, so that their values do not matter.
+// The thread's features of a query. Rows past the last see no keys, so that their values do not matter.
 ComputedFours AttentionStream::computed_query(const KernelSpec& loop, int number) {
   const std::string time = shader_.size(attention_.time);
   const std::string row =
@@ -221,7 +221,7 @@ std::string AttentionStream::sum_of_lanes(const std::string& value) {
   return sum;
 }
 
-// The thread's features of what is appended to a cache as it is in memory.
+// The thread's features of the values to append, as they are in memory.
 std::vector<std::string> AttentionStream::appended(const KernelSpec& append) {
   const TensorAccess& values = append.operands[1];
   const std::vector<std::string> places = places_of(values, {"batch", "key_head", "0u"});
@@ -241,8 +241,8 @@ std::vector<std::string> AttentionStream::appended(const KernelSpec& append) {
   return loaded;
 }
 
-// The key and the value of this step go into the caches. One workgroup writes them: the one whose part holds the new
-// key or, if no query sees it, the first. Others may load the slot meanwhile, but give it no weight.
+// Writes this step's key and value into the caches. Only one workgroup does: the one whose part holds the new key or,
+// if no query sees it, the first. Others may load the slot in the meantime, but give it no weight.
 void AttentionStream::write_appends() {
   const std::vector<KernelSpec>& appends = writer_.folded().appends;
   if (appends.empty()) return;
@@ -295,13 +295,13 @@ void AttentionStream::write_appends() {
                      rounded_four(values[i][static_cast<std::size_t>(vector)], cache->dtype));
 }
 
-// Keys and values, which may be the same cache, by their names in the shader.
+// The caches of keys and values, which may be the same, by their names in the shader.
 std::array<std::pair<const char*, const TensorAccess*>, 2> AttentionStream::appended_operands() const {
   return {{{"k", attention_.k}, {"v", attention_.v}}};
 }
 
-// Four values as they are when read back from a cache of this type. Some drivers take a conversion to f16 and back for
-// nothing; quantizeToF16 is slow on others, but this is done once.
+// Four values as they would be read back from a cache of this type. Some drivers optimise away a conversion to f16 and
+// back; quantizeToF16 is slow on others, but this runs only once.
 std::string AttentionStream::rounded_four(const std::string& four, DType dtype) {
   if (dtype == DType::f16) return fmt::format("quantizeToF16({})", four);
   if (dtype == DType::bf16) shader_.use("round_bf16");
@@ -311,7 +311,7 @@ std::string AttentionStream::rounded_four(const std::string& four, DType dtype) 
   return text + ")";
 }
 
-// The newest key and value need not be in the caches yet when they are loaded.
+// The newest key and value may not be in the caches yet when they are loaded.
 void AttentionStream::write_newest_key() {
   if (writer_.folded().appends.empty()) return;
   shader_.open("if (appends) {{");
@@ -325,18 +325,19 @@ void AttentionStream::write_newest_key() {
   shader_.close();
 }
 
-// The query whose weights a thread makes. Rows past the last see nothing.
-void AttentionStream::write_own() {
+// Declares the query whose weights a thread computes. Rows past the last see no keys.
+void AttentionStream::write_thread_query() {
   const std::string rows = shader_.size(attention_.rows()), time = shader_.size(attention_.time);
-  shader_.line("let own_query = feature_lane / {}u; let own_row = min(first_row + own_query, {} - 1u);", query_lanes(),
-               rows);
-  shader_.line("let own_head = key_head * {} + own_row / {}; let own_time = own_row % {};",
+  shader_.line("let thread_query = feature_lane / {}u; let thread_row = min(first_row + thread_query, {} - 1u);",
+               query_lanes(), rows);
+  shader_.line("let thread_head = key_head * {} + thread_row / {}; let thread_time = thread_row % {};",
                shader_.size(attention_.group), time, time);
-  shader_.line("let visible = select(vec2i(), visible_range(batch, own_time), first_row + own_query < {});", rows);
-  // With fewer products than threads, some have the same one, which is counted once.
+  shader_.line("let visible = select(vec2i(), visible_range(batch, thread_time), first_row + thread_query < {});",
+               rows);
+  // With fewer products than threads, some threads have the same product, of which only one counts.
   const int alike = std::max(1, lanes_ / products());
-  shader_.line("let own_key = feature_lane % {}u / {}u * {}u; let counts = feature_lane % {}u == 0u;", query_lanes(),
-               alike, own_products(), alike);
+  shader_.line("let thread_key = feature_lane % {}u / {}u * {}u; let counts = feature_lane % {}u == 0u;", query_lanes(),
+               alike, thread_products(), alike);
   shader_.line("var top = {}; var total = 0.0;", unseen_score);
 }
 
@@ -349,8 +350,8 @@ void AttentionStream::write_keys() {
                      vector_of(fmt::format("{}_{}", name, u), vector), name, u * slots_, keys, feature_of(vector));
 }
 
-// The products of all keys with all queries, `product_0` …: those that the thread is left with. In each step a thread
-// gives half of what it has to another, which has the other half of its features and gives it the other half.
+// Computes `product_0` …: the products of all keys with all queries that end up in this thread. In each step two
+// threads, which have different halves of the features, exchange half of their partial products.
 void AttentionStream::write_products() {
   std::vector<std::string> values;
   for (int i = 0; i < queries_; ++i)
@@ -387,15 +388,15 @@ void AttentionStream::write_query_reduction(const std::string& name, bool is_sum
   }
 }
 
-// Scores become weights, each in one thread.
+// Turns scores into weights, each in one thread.
 void AttentionStream::write_weights() {
   const std::string keys = shader_.size(attention_.keys);
   shader_.line("var new_top = top;");
-  for (int j = 0; j < own_products(); ++j) {
-    shader_.line("let wanted_{0} = tile + (own_key + {0}u) * {1}u + slot; let key_{0} = min(wanted_{0}, {2} - 1u);", j,
-                 slots_, keys);
+  for (int j = 0; j < thread_products(); ++j) {
+    shader_.line("let wanted_{0} = tile + (thread_key + {0}u) * {1}u + slot; let key_{0} = min(wanted_{0}, {2} - 1u);",
+                 j, slots_, keys);
     shader_.line(
-        "let score_{0} = select({1}, score(visible, batch, own_head, own_time, key_{0}, key_position(batch, "
+        "let score_{0} = select({1}, score(visible, batch, thread_head, thread_time, key_{0}, key_position(batch, "
         "key_{0}), product_{0}).x, wanted_{0} < end);",
         j, unseen_score);
     shader_.line("new_top = max(new_top, score_{});", j);
@@ -403,7 +404,7 @@ void AttentionStream::write_weights() {
   write_query_reduction("new_top", false);
   shader_.line("let shrink = exp(top - new_top);");
   shader_.line("top = new_top; total *= shrink;");
-  for (int j = 0; j < own_products(); ++j) {
+  for (int j = 0; j < thread_products(); ++j) {
     shader_.line("let weight_{0} = select(0.0, exp(score_{0} - top), score_{0} > {1});", j, unseen_score);
     shader_.line("total += select(0.0, weight_{}, counts);", j);
   }
@@ -419,15 +420,15 @@ void AttentionStream::write_sums() {
     for (int vector = 0; vector < vectors_; ++vector) shader_.line("{} *= {};", sum(vector), shrink);
     for (int u = 0; u < at_a_time_; ++u) {
       const std::string weight =
-          shader_.let("taken", take(fmt::format("weight_{}", u % own_products()),
-                                    fmt::format("first_lane + {}u", query_lane + u / own_products() * alike)));
+          shader_.let("taken", take(fmt::format("weight_{}", u % thread_products()),
+                                    fmt::format("first_lane + {}u", query_lane + u / thread_products() * alike)));
       for (int vector = 0; vector < vectors_; ++vector)
         shader_.line("{} += {} * {};", sum(vector), weight, vector_of(fmt::format("v_{}", u), vector));
     }
   }
 }
 
-// Puts together what the threads of all slots have, for as many queries at once as there is memory for.
+// Combines the results of the threads of all slots, for as many queries at a time as memory allows.
 void AttentionStream::write_results() {
   write_query_reduction("total", true);
   shader_.shared_array("slot_tops", "f32", std::int64_t{queries_} * slots_);
@@ -438,7 +439,7 @@ void AttentionStream::write_results() {
   const int rounds = (queries_ + most - 1) / most, at_once = (queries_ + rounds - 1) / rounds;
   shader_.shared_array("slot_sums", "vec4f", std::int64_t{at_once} * threads_ * vectors_);
   shader_.open("if (feature_lane % {}u == 0u) {{", query_lanes());
-  shader_.line("slot_tops[own_query * {0}u + slot] = top; slot_totals[own_query * {0}u + slot] = total;", slots_);
+  shader_.line("slot_tops[thread_query * {0}u + slot] = top; slot_totals[thread_query * {0}u + slot] = total;", slots_);
   shader_.close();
   shader_.barrier();
   for (int first = 0; first < queries_; first += at_once) {
@@ -450,7 +451,7 @@ void AttentionStream::write_results() {
   }
 }
 
-// Head and time of a query, and `all_top`, the greatest score of all slots.
+// Declares the head and time of a query, and `all_top`, the greatest score of all slots.
 void AttentionStream::write_top_of(const std::string& query) {
   const std::string rows = shader_.size(attention_.rows()), time = shader_.size(attention_.time);
   shader_.line("let row = min(first_row + {}, {} - 1u);", query, rows);
@@ -461,7 +462,7 @@ void AttentionStream::write_top_of(const std::string& query) {
                shader_.loop_end(fmt::format("{}u", slots_)), query, slots_);
 }
 
-// Stores a thread's sums of a query in place number `place` of those that are put together at once.
+// Stores a thread's sums of a query at index `place` among those that are combined together.
 void AttentionStream::write_slot_sums(int query, int place) {
   shader_.open("{{");
   write_top_of(fmt::format("{}u", query));
@@ -472,23 +473,23 @@ void AttentionStream::write_slot_sums(int query, int place) {
   shader_.close();
 }
 
-// Each thread adds up a feature of a query at a time.
+// Each thread sums one feature of a query at a time.
 void AttentionStream::write_rows(int first, int count) {
   const int size = lanes_ * vectors_ * 4;
   shader_.open("for (var number = lane; number < {}u; number += {}u) {{", count * size, threads_);
-  shader_.line("let query = {}u + number / {}u; let own_feature = number % {}u;", first, size, size);
+  shader_.line("let query = {}u + number / {}u; let row_feature = number % {}u;", first, size, size);
   write_top_of("query");
-  shader_.line("let at = number / {0}u * {1}u + own_feature / {2}u * {3}u + own_feature / 4u % {4}u;", size,
+  shader_.line("let at = number / {0}u * {1}u + row_feature / {2}u * {3}u + row_feature / 4u % {4}u;", size,
                vectors_ * threads_, lanes_ * 4, threads_, lanes_);
   shader_.line("var row_sum = 0.0;");
-  shader_.line("for (var i = 0u; i < {}u; i++) {{ row_sum += slot_sums[at + i * {}u][own_feature & 3u]; }}", slots_,
+  shader_.line("for (var i = 0u; i < {}u; i++) {{ row_sum += slot_sums[at + i * {}u][row_feature & 3u]; }}", slots_,
                lanes_);
-  // Parts are divided by their sum where they are put together.
+  // Parts are divided by their sum where they are combined.
   const bool needs_total = parts_.count() == 1;
   if (needs_total) write_total();
   shader_.open("if (first_row + query < {}) {{", shader_.size(attention_.rows()));
-  parts_.store_sum(shader_, "batch", "head", "time", "part", "own_feature", "row_sum", "all_total");
-  shader_.open("if (own_feature == 0u) {{");
+  parts_.store_sum(shader_, "batch", "head", "time", "part", "row_feature", "row_sum", "all_total");
+  shader_.open("if (row_feature == 0u) {{");
   if (!needs_total) write_total();
   parts_.store_row(shader_, "batch", "head", "time", "part", "all_top", "all_total");
   shader_.close();

@@ -5,7 +5,7 @@ namespace {
 
 bool is_multiple_of_four(const Dim& size) { return size.is_constant() && size.value() % 4 == 0; }
 
-// Texts of the indices of (row, feature).
+// WGSL expressions of the indices of (row, feature).
 std::vector<std::string> row_indices(Shader& shader, const Attention& attention, const TileRows& rows) {
   if (rows.of == TileRows::Of::keys) return attention.key_indices(shader, "row", "feature");
   shader.line("let head = key_head * {} + row / {};", shader.size(attention.group), shader.size(attention.time));
@@ -13,7 +13,7 @@ std::vector<std::string> row_indices(Shader& shader, const Attention& attention,
   return {"batch", "head", "time", "feature"};
 }
 
-// `start`, the place of (row, feature).
+// Declares `start`, the index of (row, feature) in memory.
 void write_row_place(Shader& shader, const Attention& attention, const TileRows& rows) {
   const std::vector<std::string> index = row_indices(shader, attention, rows);
   shader.line("let start = {};", shader.place(rows.tensor->offset, rows.tensor->strides, index));
@@ -22,7 +22,7 @@ void write_row_place(Shader& shader, const Attention& attention, const TileRows&
 }  // namespace
 
 bool can_load_four(const Shader& shader, const TensorAccess& tensor) {
-  // Where bindings are few, operands may have to share one, which those that are read by fours cannot.
+  // With few bindings, operands may have to share one, which operands read in fours cannot.
   bool can = shader.target().max_bindings >= 8 && shader.can_be_wide(tensor.binding) &&
              is_multiple_of_four(tensor.shape[3]) && is_multiple_of_four(tensor.offset) && tensor.strides[3] == Dim(1);
   for (std::size_t i = 0; i < 3; ++i)
@@ -38,11 +38,11 @@ void write_fetch(Shader& shader, const Attention& attention, const TileRows& row
   const bool by_fours = packed || can_load_four(shader, *rows.tensor);
   std::string count = shader.size(rows.of == TileRows::Of::queries ? attention.rows() : attention.keys);
   if (rows.of == TileRows::Of::keys && attention.table != nullptr) {
-    // What the table says of later keys is not looked at.
+    // The table's entries for later keys are undefined.
     shader.line("let count = u32(clamp(i32({}), 1, i32({})));", shader.load(*attention.lengths, {"batch"}), count);
     count = "count";
   }
-  // Loads what is nearest and in range, and drops it: a branch costs a driver on the CPU more.
+  // Loads the nearest element in range and discards it: a branch costs software drivers more.
   shader.line("let row = min(wanted_row, {} - 1u);", count);
   shader.line("let feature = min(wanted, {} - {}u);", size, by_fours ? 4 : 1);
   if (packed) {
@@ -88,14 +88,14 @@ void write_put(Shader& shader, const Attention& attention, const TileRows& rows)
 }
 
 bool AttentionTiles::suit(const Target& target, const Attention& attention) {
-  // On a few keys threads do as well by themselves.
+  // With few keys, the other forms are as fast.
   if (attention.keys.upper_bound() <= 8) return false;
   const std::int64_t widest = std::max(columns_of(attention.size), columns_of(attention.value_size)) * std::int64_t{64};
   return workgroup_bytes(rows_for(target), depth_for(target)) <= target.workgroup_bytes &&
          rows_for(target) / 4 * across <= target.max_invocations && widest <= 512;
 }
 
-// The more features are in workgroup memory at a time, the fewer barriers.
+// More features in workgroup memory at a time mean fewer barriers.
 int AttentionTiles::depth_for(const Target& target) {
   // Two workgroups of this size fit on an NVIDIA multiprocessor.
   constexpr std::int64_t good_workgroup_bytes = 24576;
@@ -133,15 +133,15 @@ void AttentionTiles::write_key_range() {
   const std::string rows = shader_.size(attention_.rows()), time = shader_.size(attention_.time);
   shader_.line("let last_row = min(tile_row + {}u, {}) - 1u;", rows_, rows);
   if (attention_.positions == nullptr) {
-    // Later queries see later keys. A tile with queries of several heads has those of all times.
+    // Later queries see later keys. A tile with queries of several heads contains all times.
     shader_.line("let one_head = tile_row / {0} == last_row / {0};", time);
     shader_.line("let least = visible_range(batch, select(0u, tile_row % {}, one_head)).x;", time);
     shader_.line("let most = visible_range(batch, select({0} - 1u, last_row % {0}, one_head)).y;", time);
   } else {
     shader_.line("var least = 0x7fffffff; var most = 0;");
     shader_.open("for (var row = tile_row; row <= last_row; row++) {{");
-    shader_.line("let own = visible_range(batch, row % {});", time);
-    shader_.line("least = min(least, own.x); most = max(most, own.y);");
+    shader_.line("let seen = visible_range(batch, row % {});", time);
+    shader_.line("least = min(least, seen.x); most = max(most, seen.y);");
     shader_.close();
   }
   shader_.line("let range = key_range(batch, least, most);");
@@ -163,7 +163,7 @@ void AttentionTiles::write_product(const std::string& name, const std::string& m
   const int others_at = depth_ * rows_ / 4, threads = shader_.threads();
   for (int i = 0; i < 4; ++i) shader_.line("var {}_{} = vec4f();", name, i);
   shader_.open("for (var start = 0u; start < {}; start += {}u) {{", shader_.loop_end(shader_.size(size)), depth_);
-  // Four features of a row become one element each of four rows of the stage.
+  // Four features of a row become one element in each of four rows of the stage.
   const auto load = [&](int count, int at, const std::string& function, const std::string& from) {
     shader_.open("for (var number = lane; number < {}u; number += {}u) {{", count * depth_ / 4, threads);
     shader_.line("let row = number / {0}u; let quarter = number % {0}u;", depth_ / 4);
@@ -199,12 +199,12 @@ void AttentionTiles::declare_sums(const std::string& sums, const Dim& size) {
 
 void AttentionTiles::write_sums(const std::string& sums, const std::string& other, const std::string& first,
                                 const Dim& size) {
-  const int columns = columns_of(size), shares = shares_of(size), width = columns * across / shares;  // vectors
+  const int columns = columns_of(size), shares = shares_of(size), width = columns * across / shares;  // in vectors
   int taken = others;
   while (taken * width * 4 > stage_floats()) taken /= 2;
-  const int own = taken / shares;  // of a thread
+  const int steps = taken / shares;  // per thread
   const std::string column = shares == 1 ? "thread_column" : fmt::format("thread_column % {}u", width);
-  const std::string skipped = shares == 1 ? "0u" : fmt::format("thread_column / {}u * {}u", width, own);
+  const std::string skipped = shares == 1 ? "0u" : fmt::format("thread_column / {}u * {}u", width, steps);
   shader_.open("for (var start = 0u; start < {}; start += {}u) {{", shader_.loop_end(fmt::format("{}u", others)),
                taken);
   shader_.open("for (var number = lane; number < {}u; number += {}u) {{", taken * width, shader_.threads());
@@ -213,7 +213,7 @@ void AttentionTiles::write_sums(const std::string& sums, const std::string& othe
   shader_.close();
   shader_.barrier();
   shader_.line("let skipped = {};", skipped);
-  write_steps(own, fmt::format("{}u - start", others), true, [&](const char* k, const char* quarter) {
+  write_steps(steps, fmt::format("{}u - start", others), true, [&](const char* k, const char* quarter) {
     shader_.line("let a = weights[(start + skipped + {}) * {}u + {}];", k, rows_ / 4,
                  in_weights("thread_row", fmt::format("((start + skipped) / 4u + {})", quarter)));
     for (int j = 0; j < columns; ++j) {
@@ -243,7 +243,7 @@ void AttentionTiles::join_sums(const std::string& sums, const Dim& size) {
 }
 
 void AttentionTiles::write_row_reduction(const std::string& name, bool is_sum) {
-  // The matrix of weights serves as [row, across].
+  // The matrix of weights is reused as [row, across].
   shader_.barrier();
   for (int i = 0; i < 4; ++i)
     shader_.line("weights[(thread_row * 4u + {0}u) * {1}u + thread_column / 4u][thread_column % 4u] = {2}_{0};", i,

@@ -7,7 +7,7 @@
 
 namespace jerboa::wgsl {
 
-/// A tensor [batch, head, time, feature] by rows, either those of queries that share a key head or keys.
+/// A tensor [batch, head, time, feature] as rows: either queries that share a key head, or keys.
 struct TileRows {
   enum class Of { queries, keys };
   const TensorAccess* tensor = nullptr;
@@ -21,17 +21,17 @@ bool can_load_four(const Shader& shader, const TensorAccess& tensor);
 /// Writes the function NAME(batch, key_head, row, feature) -> vec4f: four features of a row, 0 past its end and past
 /// the last row.
 void write_fetch(Shader& shader, const Attention& attention, const TileRows& rows);
-/// Writes the function NAME(batch, key_head, row, feature, value: vec4f), which leaves out what is past the end.
+/// Writes the function NAME(batch, key_head, row, feature, value: vec4f), which ignores what is past the end.
 void write_put(Shader& shader, const Attention& attention, const TileRows& rows);
 
-/// What attention and its gradient do on tiles: a workgroup has `rows` rows of its own against which it streams tiles
-/// of `others`. Thread (across, down) holds the results of rows 4 * down … + 3 and others 4 * across … + 3; a matrix of
-/// weights [other, row] stands in workgroup memory between the products.
+/// The steps of attention and its gradient on tiles: a workgroup holds `rows` rows, past which it streams tiles of
+/// `others`. Thread (across, down) computes the results of rows 4 * down … + 3 and others 4 * across … + 3; a matrix of
+/// weights [other, row] is in workgroup memory between the products.
 class AttentionTiles {
  public:
   static constexpr int across = 16, others = 4 * across;
 
-  /// Whether tiles pay for these sizes, and the target can hold them.
+  /// Whether tiles are worthwhile for these sizes, and fit the target.
   static bool suit(const Target& target, const Attention& attention);
   /// The tiles that are chosen without measuring.
   static int rows_for(const Target& target) {
@@ -46,56 +46,56 @@ class AttentionTiles {
   AttentionTiles(Shader& shader, const Attention& attention, const AttentionForm& form);
 
   int rows() const { return rows_; }
-  /// Names what a workgroup works on, for `tiles` tiles of rows for each batch entry and key head: batch, key_head,
-  /// tile_row, thread_column, thread_row. To be called before all others but the functions above.
+  /// Declares the position of a workgroup, for `tiles` tiles of rows per batch entry and key head: batch, key_head,
+  /// tile_row, thread_column, thread_row. Must be called before all others but the functions above.
   void write_place(const Dim& tiles, const std::string& number);
 
-  /// Names the keys that the workgroup's rows, which are queries, may see: `range`, the same for all its threads.
+  /// Declares `range`, the keys that the workgroup's rows, which are queries, may see. It is uniform.
   void write_key_range();
-  /// Names what each thread must know of its four queries, from `first` on: head_i, time_i (in range even where the row
-  /// is not) and visible_i, which sees nothing past the last row.
+  /// Declares, for each of the thread's four queries from `first` on: head_i, time_i (in range even if the row is not)
+  /// and visible_i, which is empty past the last row.
   void write_queries(const std::string& first);
 
-  /// Declares NAME_0 … NAME_3, vectors over four others for each of the thread's rows, and computes them: products of
-  /// rows from tile_row and others from `first`, over `size` features.
+  /// Declares and computes NAME_0 … NAME_3, vectors over four others for each of the thread's rows: products of rows
+  /// from tile_row and others from `first`, over `size` features.
   void write_product(const std::string& name, const std::string& mine, const std::string& other,
                      const std::string& first, const Dim& size);
-  /// Puts NAME_0 … NAME_3 into the matrix of weights. A barrier must have passed since it was last read.
+  /// Stores NAME_0 … NAME_3 in the matrix of weights. A barrier must have passed since it was last read.
   void write_weights(const std::string& name);
-  /// Declares SUMS_i_j for row i and the vector j of features.
+  /// Declares SUMS_i_j for row i and vector j of features.
   void declare_sums(const std::string& sums, const Dim& size);
   /// Adds the weights times the features of the others from `first`. Ends with a barrier.
   void write_sums(const std::string& sums, const std::string& other, const std::string& first, const Dim& size);
-  /// After the last write_sums: gives the threads that store the sums what others have of them.
+  /// After the last write_sums: passes the partial sums of other threads to those that store them.
   void join_sums(const std::string& sums, const Dim& size);
-  /// Calls f(row i, text of the first of four features, text of the vector) for all sums of the thread.
+  /// Calls f(row i, first of four features, vector) for all sums of the thread; the last two are WGSL expressions.
   template <class F>
   void for_each_sum(const std::string& sums, const Dim& size, F f) {
     for (int i = 0; i < 4; ++i)
       for (int j = 0; j < columns_of(size); ++j)
         f(i, fmt::format("(thread_column + {}u) * 4u", j * across), fmt::format("{}_{}_{}", sums, i, j));
   }
-  /// NAME_0 … NAME_3, one f32 for each of the thread's rows, put together with those of the threads that share the
-  /// rows. `function`: max or add. Begins and ends with a barrier.
+  /// Reduces NAME_0 … NAME_3, one f32 for each of the thread's rows, over the threads that share the rows. Begins and
+  /// ends with a barrier.
   void write_row_reduction(const std::string& name, bool is_sum);
 
  private:
   static int columns_of(const Dim& size) { return static_cast<int>((size.upper_bound() + 63) / 64); }
-  // Where features are so few that half of the threads would have none, two threads share the others of each.
+  // With so few features that half of the threads would be idle, two threads split each sum over the others.
   static int shares_of(const Dim& size) { return size.upper_bound() <= std::int64_t{2} * across ? 2 : 1; }
   int stage_floats() const { return depth_ * (rows_ + others); }
-  // Vectors are displaced within their line so that a subgroup's stores fall into different banks of workgroup memory.
-  // Both give the text of a vector's number in the line of a feature, or of an other; `quarter`: that line's number
-  // / 4.
+  // Vectors are permuted within their line so that a subgroup's stores fall into different banks of workgroup memory.
+  // Both return the WGSL expression of a vector's index in the line of a feature, or of an other; `quarter`: that
+  // line's index / 4.
   std::string in_stage(const std::string& vector, const std::string& quarter) const {
     return fmt::format("({} ^ ({} * {}u))", vector, quarter, 32 / depth_);
   }
   std::string in_weights(const std::string& vector, const std::string& quarter) const {
     return fmt::format("({} ^ ({} % {}u))", vector, quarter, rows_ / 4);
   }
-  // A loop over `count` steps, four at a time in the text, or as many as divide `count`: a loop of known length would
-  // be unrolled as a whole, which takes some compilers long. `f` gets the texts of a step's number and of a quarter of
-  // it.
+  // Writes a loop over `count` steps, unrolled four times, or as often as divides `count`: compilers would unroll a
+  // loop of constant length completely, which takes some of them long. `f` gets WGSL expressions of a step's number and
+  // of a quarter of it.
   template <class F>
   void write_steps(int count, const std::string& steps, bool in_fours, F f);
 

@@ -30,7 +30,7 @@ std::string cast(Shader& shader, DType from, DType to, const std::string& x) {
     }
     if (to == DType::f16) return fmt::format("quantizeToF16({})", x);
     if (to == DType::bf16) return fmt::format("bitcast<f32>({})", call(shader, "round_bf16", x));
-    // The largest f32 below 2^31 and 2^32.
+    // The upper bounds of the clamps are the largest f32 below 2^31 and 2^32.
     if (to == DType::i32)
       return fmt::format("select(i32(clamp({0}, -2147483648.0f, 2147483520.0f)), 2147483647i, {0} >= 2147483648.0f)",
                          x);

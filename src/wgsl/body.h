@@ -22,7 +22,7 @@ class BodyWriter {
   void set(int instruction, std::string text) { names_[static_cast<std::size_t>(instruction)] = std::move(text); }
   void store(const Store& store);
 
-  /// The values known now, to restore after the end of a block.
+  /// The values known now, to restore at the end of a block.
   std::vector<std::string> known() const { return names_; }
   void forget_since(std::vector<std::string> known) { names_ = std::move(known); }
 
@@ -43,15 +43,15 @@ std::string inside_masks(Shader& shader, const Load& load, const std::vector<std
 std::string apply(Shader& shader, const Instruction& instruction, DType operand, const std::string& a,
                   const std::string& b, const std::string& c);
 
-/// WGSL expressions of a reduction's neutral value, and of the combination of two partial results.
+/// WGSL expressions of a reduction's identity, and of the combination of two partial results.
 std::string neutral(Op reduction, DType dtype);
 std::string combine(Op reduction, DType dtype, const std::string& a, const std::string& b);
 
 /// Whether an index map steps through a domain as through contiguous memory, from its beginning.
 bool is_row_major(const Shape& domain, const IndexMap& map);
 
-/// The same kernel with adjacent axes of its domain merged, where all loads and stores step through them as one axis
-/// and nothing refers to them. The last row_axes axes are not merged with those before.
+/// The same kernel with adjacent axes of its domain merged, if all loads and stores step through them as one axis and
+/// nothing refers to them. The last row_axes axes are not merged with earlier ones.
 KernelSpec merge_axes(const KernelSpec& kernel);
 
 }  // namespace jerboa::wgsl

@@ -4,11 +4,11 @@
 #include "wgsl/lines.h"
 #include "wgsl/whole_kernels.h"
 
-// Values put into caches, which may round them to 8 bits.
+// Puts values into caches, rounding them to 8 bits where the cache holds such rows.
 namespace jerboa::wgsl {
 namespace {
 
-// Of two values for one slot the later one wins.
+// If two values go to the same slot, the later one wins.
 class CacheAppend {
  public:
   explicit CacheAppend(KernelWriter& writer)
@@ -23,10 +23,10 @@ class CacheAppend {
   void write() {
     const TensorAccess& cache = writer_.kernel().operands[0];
     if (cache.binding != out_.binding) write_copy(writer_, cache, out_);
-    // Slots are computed once for all heads where that means scanning many positions.
+    // Slots are computed once for all heads if that means scanning many positions.
     constexpr std::int64_t few = 8;
     const int slots = time_.upper_bound() > few ? write_slots() : -1;
-    // A thread for each element of the rows that it writes.
+    // One thread for each element of the rows that are written.
     Shape shape = values_.shape;
     shape[3] = out_.shape[3];
     const Dim count = element_count(shape);
@@ -35,7 +35,7 @@ class CacheAppend {
     auto indices = shader.split_index("element", shape);
     const std::string batch = shader.let("batch", indices[0]), time = shader.let("time", indices[2]);
     if (slots < 0)
-      write_own_slot(shader, batch, time, time + " + 1u", 1);
+      write_slot(shader, batch, time, time + " + 1u", 1);
     else
       shader.line("let slot = {};", shader.load(slots, fmt::format("{} * {} + {}", batch, shader.size(time_), time)));
     shader.line("if (slot == 0xffffffffu) {{ return; }}");
@@ -57,7 +57,7 @@ class CacheAppend {
   // Whether values are rounded to 8 bits.
   bool packs() const { return values_.dtype != out_.dtype; }
 
-  // `group_scale`: the bits of the scale, bf16, of the features of a row that share one. Magnitudes are compared by
+  // Declares `group_scale`: the bits of the bf16 scale that some features of a row share. Magnitudes are compared by
   // their bits, in which infinity and NaN come last.
   void write_group_scale(Shader& shader) {
     shader.begin_function("fn group_scale(batch: u32, head: u32, time: u32, number: u32) -> u32");
@@ -74,7 +74,7 @@ class CacheAppend {
     shader.end_function();
   }
 
-  // The name of a word of a packed row: of four features, or of two scales.
+  // Declares a word of a packed row, of four features or of two scales, and returns its name.
   std::string packed_word(Shader& shader, const std::vector<std::string>& indices) {
     const std::int64_t size = values_.shape[3].value(), bytes = size / features_per_word;
     const std::int64_t groups = detail::divide_up(size, features_per_scale);
@@ -100,14 +100,14 @@ class CacheAppend {
     return "packed";
   }
 
-  // A workgroup for each position, whose threads look at the later ones.
+  // A workgroup for each position, whose threads scan the later ones.
   int write_slots() {
     constexpr int threads = 64;
     const Dim count = values_.shape[0] * time_;
     const int slots = writer_.workspace(DType::u32, count);
     Shader shader = writer_.shader("cache_slots", threads);
     shader.line("let batch = group / {0}; let time = group % {0};", shader.size(time_));
-    write_own_slot(shader, "batch", "time", "time + 1u + lane", threads);
+    write_slot(shader, "batch", "time", "time + 1u + lane", threads);
     shader.shared_array("found", "u32", threads);
     shader.line("found[lane] = slot;");
     shader.barrier();
@@ -119,10 +119,10 @@ class CacheAppend {
     return slots;
   }
 
-  // `slot`: where the value of a position goes, if anywhere: the largest number where not. Every step-th later position
-  // from `first` on is compared with it.
-  void write_own_slot(Shader& shader, const std::string& batch, const std::string& time, const std::string& first,
-                      int step) {
+  // Declares `slot`: where the value of a position goes; the largest number if nowhere. Compares it with every step-th
+  // later position from `first` on.
+  void write_slot(Shader& shader, const std::string& batch, const std::string& time, const std::string& first,
+                  int step) {
     const std::string capacity = shader.size(capacity_);
     shader.declare("const none = 0xffffffffu;\n");
     const auto slot_at = [&](const std::string& at) {
@@ -140,7 +140,7 @@ class CacheAppend {
     shader.close();
   }
 
-  static constexpr std::uint32_t not_a_number = 0x7fc0;  // as bf16
+  static constexpr std::uint32_t not_a_number = 0x7fc0;  // in bf16
   KernelWriter& writer_;
   const TensorAccess &values_, &positions_, &table_, &out_;
   Dim time_, capacity_;

@@ -2,8 +2,8 @@
 #include "wgsl/recurrent_tokens.h"
 #include "wgsl/whole_kernels.h"
 
-// Depthwise convolution over the last tokens. A thread computes one element, and afterwards another shader the next
-// state, which may be in the place of the state. Of few tokens a thread has a whole channel, and its state too:
+// Depthwise convolution over the last tokens. One shader computes the results, with a thread for each, and a second one
+// the next state, which may overwrite the state. For few tokens a thread computes a whole channel and its state:
 // decoding is one dispatch.
 namespace jerboa::wgsl {
 namespace {
@@ -54,7 +54,7 @@ class CausalConv {
     if (tokens_.state != nullptr) tokens_.write_has_state(shader, "batch");
   }
 
-  // Moves `token`, an i32, back to one that takes part, or to -1.
+  // Moves `token`, an i32, back to one that is not padding, or to -1.
   void write_skip(Shader& shader) const {
     if (tokens_.positions == nullptr) return;
     shader.open("while (token >= 0) {{");
@@ -82,7 +82,7 @@ class CausalConv {
     shader.store(y_, {"batch", time, "channel"}, "sum");
   }
 
-  // The newest inputs are tokens, and older ones move up in the state, oldest first because it may be the same memory.
+  // The newest inputs are tokens; older ones move up in the state, oldest first because it may be the same memory.
   void write_next(Shader& shader) const {
     if (before() == 0) return;
     shader.open("if (has_row) {{");

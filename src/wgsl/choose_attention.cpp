@@ -47,11 +47,11 @@ AttentionGradForms choose_grad_untuned(const KernelWriter& writer, const Attenti
   return {form, form};
 }
 
-// A shape does not tell everything that a form needs: `untuned` is what is chosen without measuring.
+// A shape does not contain everything that a form needs: `untuned` is the form chosen without measuring.
 bool suits(const AttentionForm& form, const AttentionForm& untuned, const Target& target, const Attention& attention) {
   switch (form.kind) {
     case Kind::matrices:
-      // A tile of keys must be in one block.
+      // A tile of keys must lie in one block.
       return untuned.kind == Kind::matrices &&
              (attention.table == nullptr ||
               (attention.k->shape[2].is_constant() && attention.k->shape[2].value() % form.matrices.tile_rows == 0));
@@ -63,11 +63,11 @@ bool suits(const AttentionForm& form, const AttentionForm& untuned, const Target
   return false;
 }
 
-// Replaces what is chosen without measuring by what was measured, if anything was.
+// Replaces the form chosen without measuring by the measured one, if there is one.
 void use_tuned(AttentionForm& form, const Target& target, const Attention& attention, AttentionPart part) {
   if (target.tuned == nullptr || target.software || target.fixed_threads > 0) return;
   const AttentionForm* tuned = target.tuned->form_of(attention, part);
-  const bool may_differ = part == AttentionPart::forward;  // the gradients have a shader in common
+  const bool may_differ = part == AttentionPart::forward;  // the gradients share a shader
   if (tuned != nullptr && (may_differ || tuned->kind == form.kind) && suits(*tuned, form, target, attention))
     form = *tuned;
 }

@@ -8,7 +8,7 @@ namespace {
 
 using Texts = std::vector<std::string>;
 
-// One axis of a window: where it overlaps the image.
+// One axis of a window, and where it overlaps the image.
 struct Window {
   int stride, padding, dilation;
 
@@ -77,7 +77,8 @@ class Convolution {
       const Texts at = shader.split_index(column, positions(x_));
       return [=, this, &shader, &inner](const std::string& k) {
         const Texts tap = shader.split_index(k, inner);
-        // How far the element is from the first window's place; it is in the window that many strides on, if any.
+        // The element's distance from the first window's place; it belongs to the window that many strides on, if there
+        // is one.
         const auto far = [&](const Window& window, const std::string& position, const std::string& offset) {
           return shader.let("far", fmt::format("{} + {}u - {}", position, window.padding, window.tap(offset)));
         };

@@ -30,7 +30,7 @@ void write_whole_op<Op::embedding_quantised>(KernelWriter& writer) {
   Shader shader = shader_of_elements(writer, "embedding_quantised", count);
   shader.line("let place = element / {0}; let column = element % {0};", shader.size(width));
   std::vector<std::string> indices = shader.split_index("place", ids.shape);
-  // Ids out of range read some row.
+  // Ids out of range read an arbitrary row.
   shader.line("let row = min(u32(max(i32({}), 0i)), {} - 1u);", shader.load(ids, indices), shader.size(rows));
   shader.line("let index = row * {} + column;", shader.size(width));
   indices.emplace_back("column");

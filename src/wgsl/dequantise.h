@@ -10,7 +10,7 @@ struct QuantisedWeight {
   const TensorAccess& scales;
   const TensorAccess& mins;  ///< without a binding: none
 
-  /// The one that is operand `first` of a kernel, with the scales and minimums behind it.
+  /// The weight at operand `first` of a kernel, which scales and minimums follow.
   QuantisedWeight(const KernelSpec& kernel, std::size_t first)
       : weight(kernel.operands[first]), scales(kernel.operands[first + 1]), mins(kernel.operands[first + 2]) {}
 

@@ -27,7 +27,7 @@ void write_loop_element(Shader& shader, const KernelSpec& loop, int memory, cons
   for (const Store& store : loop.stores) body.store(store);
 }
 
-// The newest of the inputs that a result depends on is `value`, and the others are in the state, oldest first.
+// Of the inputs that a result depends on, `value` is the newest; the others are in the state, oldest first.
 void write_convolved_element(Shader& shader, const KernelSpec& kernel, const std::string& value) {
   const TensorAccess &x = kernel.operands[1], &weight = kernel.operands[2], &next = kernel.results[0];
   const RecurrentTokens tokens(kernel, x, 3, true);
@@ -40,7 +40,7 @@ void write_convolved_element(Shader& shader, const KernelSpec& kernel, const std
   shader.line("if (channel >= {}) {{ return; }}", shader.size(x.shape[2]));
   tokens.write_row(shader, "batch");
   tokens.write_has_state(shader, "batch");
-  // Loads behind a branch would wait for what it depends on.
+  // A load behind a branch would wait for the condition.
   shader.line("let safe_row = select(0u, row, has_row);");
   std::vector<std::string> inputs;
   for (std::int64_t i = 0; i < before; ++i)

@@ -24,7 +24,7 @@ class Folder {
       : program_(program), target_(target), uses_(uses) {}
 
   void run() {
-    // Once more, because a part that is gone no longer overwrites what another reads.
+    // Twice, because a part that is gone no longer overwrites what another reads.
     for (int turn = 0; turn < 2; ++turn)
       for (std::size_t i = 0; i < uses_.count(); ++i)
         if (!uses_.is_gone(i)) fold(i);
@@ -52,7 +52,7 @@ class Folder {
     if (readers.empty()) return;
     const KernelSpec& kernel = kernel_of(part);
     if (in_place && kernel.kind != KernelSpec::Kind::loop) return;
-    // What the part reads in place of its result stays where it is; the result is never stored.
+    // What the part reads in place of its result stays where it is; the result itself is never stored.
     const std::set<int> separate = in_place ? memories_of_result(part, result) : std::set<int>();
     std::vector<std::pair<std::size_t, FoldedPart>> changed;
     for (const std::size_t reader : readers) {
@@ -70,13 +70,13 @@ class Folder {
     for (auto& [reader, with] : changed) uses_.replace(reader, std::move(with));
   }
 
-  // A norm whose rows are multiplied by columns of weights.
+  // Folds a norm whose rows are multiplied by columns of weights.
   bool fold_scaled_rows(std::size_t reader, int result, const KernelSpec& rows, FoldedPart& with) const {
     const KernelSpec& kernel = kernel_of(reader);
     if (kernel.kind != KernelSpec::Kind::matmul || with.folded.scaled_rows) return false;
     const KernelWriter writer(kernel, target_, memories_of(program_, uses_.at(reader).buffers));
     const MatmulProblem problem(writer);
-    // Where there are many columns, reading more for each of them costs more than a dispatch.
+    // With many columns, the additional reads for each of them cost more than a dispatch.
     constexpr std::int64_t most_columns = 1 << 15;
     if (problem.columns.upper_bound() > most_columns ||
         (!choose_quantised(writer, problem) && choose_form(target_, problem).kind != MatmulForm::Kind::vectors))
@@ -94,24 +94,24 @@ class Folder {
     return true;
   }
 
-  // A product whose results another one's epilogue reads: the gate of a gated MLP.
+  // Folds a product whose results another one's epilogue reads: the gate of a gated MLP.
   bool fold_companion(std::size_t part, std::size_t reader, int result, const KernelSpec& companion,
                       FoldedPart& with) const {
     const KernelSpec& kernel = kernel_of(reader);
-    // Both may have the same norm before them.
+    // Both may be preceded by the same norm.
     const FoldedKernels& before = uses_.at(part).folded;
     if (before.companion || before.scaled_rows.has_value() != with.folded.scaled_rows.has_value()) return false;
     if (kernel.kind != KernelSpec::Kind::matmul || with.folded.companion || kernel.domain != companion.domain ||
         companion.stores.size() != 1 || companion.stores.front().dtype != DType::f32 ||
         !is_row_major(companion.domain, companion.stores.front().map))
       return false;
-    const KernelWriter own(kernel_of(part), target_, memories_of(program_, uses_.at(part).buffers)),
+    const KernelWriter writer(kernel_of(part), target_, memories_of(program_, uses_.at(part).buffers)),
         other(kernel, target_, memories_of(program_, uses_.at(reader).buffers));
-    const MatmulProblem first(own), second(other);
+    const MatmulProblem first(writer), second(other);
     const auto is_vectors = [&](const MatmulProblem& problem) {
       return choose_form(target_, problem).kind == MatmulForm::Kind::vectors;
     };
-    const bool quantised = choose_quantised(own, first) && choose_quantised(other, second) &&
+    const bool quantised = choose_quantised(writer, first) && choose_quantised(other, second) &&
                            kernel.operands.size() == companion.operands.size();
     if (!quantised && !(is_vectors(first) && is_vectors(second))) return false;
     const TensorAccess &a = companion.operands[0], &same = kernel.operands[0];
@@ -129,16 +129,16 @@ class Folder {
     return true;
   }
 
-  // An element-wise loop whose values are appended to a cache.
+  // Folds an element-wise loop whose values are appended to a cache.
   bool fold_computed(std::size_t reader, int result, const KernelSpec& loop, FoldedPart& with) const {
     const KernelSpec& kernel = kernel_of(reader);
     if (loop.kind != KernelSpec::Kind::loop || kernel.kind != KernelSpec::Kind::whole ||
         kernel.op != Op::cache_append || loop.stores.size() != 1 || !is_row_major(loop.domain, loop.stores.front().map))
       return false;
     constexpr std::size_t values = 1;
-    // Where values are rounded to 8 bits, each is read by the whole group that shares its scale.
+    // For values that are rounded to 8 bits, the whole group that shares a scale reads each of them.
     if (kernel.operands[values].dtype != kernel.results[0].dtype) return false;
-    // What is computed in place of these values reads the same buffer.
+    // Whatever is computed in place of these values reads the same buffer.
     if (with.folded.computed.contains(kernel.operands[values].binding)) return false;
     for (std::size_t i = 0; i < kernel.operands.size(); ++i) {
       const int binding = kernel.operands[i].binding;
@@ -148,13 +148,13 @@ class Folder {
     return true;
   }
 
-  // A part of attention with what it is about to compute itself.
+  // A part with attention, and the kernels that it is about to compute itself.
   struct Absorbing {
     std::size_t part = 0;
     FoldedPart with;
     std::vector<std::size_t> absorbed;
 
-    // The numbers of another part's memories, of which those that are missing are added.
+    // The numbers of another part's memories, after adding those that are missing.
     std::vector<int> add_memories(const FoldedPart& other) {
       JoinedPart joined = join_memories(with, other);
       with = std::move(joined.part);
@@ -162,7 +162,7 @@ class Folder {
     }
   };
 
-  // Attention of one query for each head computes its queries itself, and puts keys and values into their caches.
+  // Attention of one query per head computes its queries itself, and appends keys and values to their caches.
   void fold_into_attention(std::size_t part) {
     const KernelSpec& kernel = kernel_of(part);
     if (kernel.kind != KernelSpec::Kind::whole || kernel.op != Op::attention) return;
@@ -179,7 +179,7 @@ class Folder {
       take_over(with_appends);
   }
 
-  // The loop whose result only one part, the reader, reads, as an operand with rows of this length.
+  // Absorbs the loop whose result only the reader reads, as an operand with rows of this length.
   bool absorb_loop(Absorbing& absorbing, const TensorAccess& operand, std::size_t reader, const Dim& length) const {
     if (!has_rows_of(operand, length)) return false;
     const int result = absorbing.with.buffers[index(operand.binding)];
@@ -195,18 +195,18 @@ class Folder {
     return true;
   }
 
-  // Whether attention reads the cache as it is: of a part of one it would put the newest row into that part alone.
+  // Whether attention reads the whole cache: if it read a part, it would append the newest row to that part alone.
   static bool is_all_of(const TensorAccess& operand, const TensorAccess& cache) {
     return operand.binding == cache.binding && operand.dtype == cache.dtype && operand.shape == cache.shape &&
            operand.offset == cache.offset && operand.strides == cache.strides;
   }
 
-  // What is put into a cache just before attention reads it, for one position of each sequence.
+  // Absorbs the append to a cache just before attention reads it, for one position of each sequence.
   bool absorb_append(Absorbing& absorbing, const Attention& attention, const TensorAccess& cache) const {
     const int buffer = absorbing.with.buffers[index(cache.binding)];
     const std::optional<std::size_t> source = uses_.last_writer(buffer, absorbing.part);
     if (!source) return false;
-    // One cache may hold what attention reads as both keys and values.
+    // One cache may hold both the keys and the values.
     if (std::find(absorbing.absorbed.begin(), absorbing.absorbed.end(), *source) != absorbing.absorbed.end())
       return is_all_of(cache, absorbing.with.folded.appends.front().results[0]);
     const FoldedPart& append = uses_.at(*source);

@@ -43,7 +43,7 @@ class RecurrenceFolder {
            suits_linear_attention_steps(target_, LinearAttention(kernel, true));
   }
 
-  // Shaders may have small operands share a binding, but not many.
+  // Small operands may share a binding, but not many of them.
   bool fits(const FoldedPart& part) const {
     int bound = 0;
     for (int memory = 0; memory < static_cast<int>(part.buffers.size()); ++memory)
@@ -51,7 +51,7 @@ class RecurrenceFolder {
     return bound <= target_.max_bindings;
   }
 
-  // What a part stores element by element, so that another loop can take it; null: nothing.
+  // The result that a part stores element by element, so that another loop can process the elements; null: none.
   const TensorAccess* stored_elements(std::size_t part) const {
     const KernelSpec& kernel = kernel_of(part);
     if (is_whole(kernel, Op::causal_conv1d) || is_steps(kernel)) return &kernel.results[1];
@@ -63,8 +63,8 @@ class RecurrenceFolder {
     return kind == AttentionForm::Kind::stream || kind == AttentionForm::Kind::decode ? kernel.results.data() : nullptr;
   }
 
-  // The loop that alone reads the results of a part, element by element or, for linear attention of few tokens, row by
-  // row.
+  // Folds the loop that is the only reader of a part's results, and reads them element by element or, for linear
+  // attention of few tokens, row by row.
   void fold_follower(std::size_t part) {
     const TensorAccess* stored = stored_elements(part);
     if (stored == nullptr) return;
@@ -82,7 +82,7 @@ class RecurrenceFolder {
         !uses_.can_run_earlier(readers[0], part, result))
       return;
     if (loop.row_axes > 0 && !takes_rows(kernel, loop)) return;
-    // What is stored in place of y has memory of its own: y has none.
+    // The result stored in place of y has memory of its own; y itself has none.
     const bool in_place = uses_.written_buffers(readers[0]).contains(result);
     auto [with, numbers] = join_memories(uses_.at(part), follower, in_place ? std::set{read} : std::set<int>());
     KernelSpec renumbered_loop = renumbered(loop, numbers);
@@ -102,7 +102,7 @@ class RecurrenceFolder {
                        [&](const Store& store) { return is_row_major(loop.domain, store.map); });
   }
 
-  // Whether a loop has sums over rows of this length alone, none of them of another.
+  // Whether all sums of a loop are over rows of this length, and none depends on another.
   static bool sums_rows(const KernelSpec& loop, const Dim& length) {
     if (loop.row_axes != 1 || !(loop.domain.back() == length)) return false;
     std::vector<bool> on_sums;
@@ -121,7 +121,7 @@ class RecurrenceFolder {
     return true;
   }
 
-  // Linear attention of few tokens computes what it reads where no other part does: gates, scaled values, norms.
+  // Linear attention of few tokens computes operands that no other part reads: gates, scaled values, norms.
   void fold_sources(std::size_t part) {
     if (!is_steps(kernel_of(part))) return;
     for (bool changed = true; changed;) {
@@ -164,7 +164,7 @@ class RecurrenceFolder {
     });
   }
 
-  // Rows with sums are only computed for queries and keys.
+  // Rows with sums are computed only for queries and keys.
   bool is_read_by_elements(std::size_t part, int memory, const KernelSpec& loop) const {
     if (loop.row_axes == 0) return true;
     const LinearAttention attention(kernel_of(part), true);
@@ -187,7 +187,7 @@ class RecurrenceFolder {
                        [&](const Load& load) { return load.binding == memory; });
   }
 
-  // A convolution of one token per sequence needs but one element of the product that gives its input.
+  // A convolution of one token per sequence needs only one element of the product that gives its input.
   void fold_into_product(std::size_t part) {
     const KernelSpec& convolution = kernel_of(part);
     if (!is_whole(convolution, Op::causal_conv1d)) return;
@@ -215,8 +215,8 @@ class RecurrenceFolder {
     uses_.replace(*source, std::move(with));
   }
 
-  // Whether a convolution reads its input as another operand too, or the loop that takes its results reads it. A
-  // product that finishes each of its elements by itself may not have stored those, or not yet.
+  // Whether a convolution reads its input as another operand too, or the loop that processes its results reads it. A
+  // product that finishes its elements one by one may not have stored the input, or not yet.
   static bool reads_input_elsewhere(const FoldedPart& part, const KernelSpec& convolution) {
     constexpr std::size_t input = 1;
     const int x = part.buffers[index(convolution.operands[input].binding)];
@@ -229,7 +229,7 @@ class RecurrenceFolder {
     return false;
   }
 
-  // Whether each result of a product is stored by itself.
+  // Whether each result of a product is stored separately.
   bool finishes_elements(std::size_t part) const {
     const KernelWriter writer(kernel_of(part), target_, memories_of(program_, uses_.at(part).buffers));
     const MatmulProblem problem(writer);

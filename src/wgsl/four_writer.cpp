@@ -33,7 +33,7 @@ std::vector<bool> varies_along(const KernelSpec& kernel, std::size_t first, std:
 }
 
 bool suits_fours(Shader& shader, const KernelSpec& kernel, std::size_t axis) {
-  // Fewer elements leave a device idle with four for each thread. Software drivers compile the text slowly.
+  // With four elements per thread, fewer elements leave a device idle. Software drivers compile the text slowly.
   const std::int64_t fewest_elements = kernel.row_axes > 0 ? 1 << 20 : 1 << 15;
   if (shader.target().software || kernel.domain.empty() || !is_multiple(kernel.domain[axis], 4) ||
       element_count(kernel.domain).upper_bound() < fewest_elements)
@@ -117,7 +117,7 @@ std::array<std::string, 4> FourWriter::values(int instruction) {
                is_adjacent(kernel_.loads[static_cast<std::size_t>(step.index)])) {
       set(instruction, read_four(kernel_.loads[static_cast<std::size_t>(step.index)]));
     } else {
-      // Operands first, so that they are read at once where possible.
+      // Operands come first, so that they are read together if possible.
       for (const int operand : {step.a, step.b, step.c})
         if (operand >= 0) values(operand);
       if (step.kind == Instruction::Kind::load)

@@ -8,26 +8,26 @@
 
 namespace jerboa::wgsl {
 
-/// Writes the instructions of a kernel's body for four elements that are adjacent along one axis of its domain. What is
-/// adjacent in memory is read and written at once, and what the four have in common is computed once.
+/// Writes the instructions of a kernel's body for four elements that are adjacent along one axis of its domain.
+/// Elements adjacent in memory are read and written at once, and common values are computed once.
 class FourWriter {
  public:
-  /// `indices`: of the first element, whose index along `axis` is a multiple of 4. Memory in `separate` is read and
-  /// written element by element.
+  /// `indices`: of the first element, whose index along `axis` is a multiple of 4. Memory in `separate` is accessed
+  /// element by element.
   FourWriter(Shader& shader, const KernelSpec& kernel, std::size_t axis, std::vector<std::string> indices,
              std::vector<int> separate = {});
 
-  /// From here on, what is masked is loaded as well, from where the memory begins, and dropped: a load behind a branch
-  /// waits for what is computed before it.
+  /// From here on masked elements are loaded as well, from the beginning of the memory, and discarded: a load behind a
+  /// branch waits for the condition.
   void load_without_branches() { branches_ = false; }
 
   /// Supplies the four values of an instruction, a vec4f.
   void set(int instruction, const std::string& four);
-  /// Supplies the value that an instruction has for all four.
+  /// Supplies the one value that an instruction has for all four.
   void set_common(int instruction, const std::string& text);
   /// WGSL expressions of an instruction's values.
   std::array<std::string, 4> values(int instruction);
-  /// These stores, after everything that they need has been read: one may be in place.
+  /// Writes these stores after everything that they read: one may be in place.
   void store(const std::vector<Store>& stores);
 
   /// Whether the load, or the store, is of four elements at once.
@@ -50,12 +50,12 @@ class FourWriter {
 };
 
 /// By instruction: whether its value depends on the element's index along the axes from `first` to `end`, exclusive,
-/// which are either all reduced or all kept. A product's does.
+/// which are either all reduced or all kept. A product's value does.
 std::vector<bool> varies_along(const KernelSpec& kernel, std::size_t first, std::size_t end);
 
-/// Whether a kernel is better written for four elements along an axis at a time: its size is a multiple of four, there
-/// are enough elements to fill a device, and memory is read or written by fours. Reductions need more elements than
-/// loops, because fewer threads then share one.
+/// Whether a kernel is better written for four elements along an axis at a time: the axis is a multiple of four, there
+/// are enough elements to fill a device, and memory is accessed in fours. Reductions need more elements than loops,
+/// because fewer threads then share one.
 bool suits_fours(Shader& shader, const KernelSpec& kernel, std::size_t axis);
 
 }  // namespace jerboa::wgsl

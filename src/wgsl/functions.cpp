@@ -11,18 +11,18 @@ struct Function {
   std::string_view name, needs, text;
 };
 
-// In an order in which each uses only those above it.
+// Ordered so that each uses only those above it.
 constexpr auto functions = std::to_array<Function>({
     {"exp_f32", "", R"(
-// To about one unit in the last place, which drivers do not promise: the power of two separately, the rest by a
-// polynomial.
+// Accurate to about one unit in the last place, which drivers do not guarantee: the power of two is computed
+// separately, the rest with a polynomial.
 fn exp_f32(x: f32) -> f32 {
   let bounded = clamp(x, -104.0, 89.0);
   let n = round(bounded * 1.44269502f);
   let r = (bounded - n * 0.693359375f) - n * -2.12194442e-4f;
   let series = 0.5f + r * (0.166666657f + r * (0.0416657962f + r * (0.00833345205f + r * (0.00139819994f
       + r * 1.98756912e-4f))));
-  // In two factors, each a power of two that f32 can hold; ldexp does the same with many more instructions.
+  // As two factors, each a power of two that f32 can hold; ldexp does the same with many more instructions.
   let half = i32(n) / 2;
   let first = bitcast<f32>((half + 127) << 23u);
   let second = bitcast<f32>((i32(n) - half + 127) << 23u);
@@ -30,7 +30,7 @@ fn exp_f32(x: f32) -> f32 {
 }
 )"},
     {"log1p_f32", "", R"(
-// By log((1 + s) / (1 - s)) = 2 s (1 + s²/3 + …), for x from 0 to 1.
+// Uses log((1 + s) / (1 - s)) = 2 s (1 + s²/3 + …), for x from 0 to 1.
 fn log1p_f32(x: f32) -> f32 {
   let s = x / (2.0 + x);
   let z = s * s;
@@ -39,8 +39,8 @@ fn log1p_f32(x: f32) -> f32 {
 }
 )"},
     {"log_f32", "", R"(
-// The mantissa between sqrt(1/2) and sqrt(2) by the same series; the exponent separately. The logarithm of 0 is minus
-// infinity and that of less is NaN, as bits chosen at run time: a constant may be neither.
+// The mantissa, between sqrt(1/2) and sqrt(2), uses the same series; the exponent is added separately. The logarithm of
+// 0 is minus infinity and that of less is NaN, as bits chosen at run time: a constant may be neither.
 fn log_f32(x: f32) -> f32 {
   if (x <= 0.0) { return bitcast<f32>(select(0x7fc00000u, 0xff800000u, x == 0.0)); }
   var mantissa = frexp(x).fract;
@@ -99,7 +99,7 @@ fn erf_f32(x: f32) -> f32 {
 }
 )"},
     {"quadrant", "", R"(
-// The angle minus the nearest multiple of π/2, subtracted in three parts to lose little precision; and the multiple.
+// The angle minus the nearest multiple of π/2, subtracted in three parts to lose little precision; and that multiple.
 fn quadrant(x: f32) -> vec2f {
   let k = round(x * 0.636619747f);
   return vec2f(((x - k * 1.5703125f) - k * 4.83751297e-4f) - k * 7.54978995e-8f, k);
@@ -124,7 +124,7 @@ fn sin_f32(x: f32) -> f32 { let at = quadrant(x); return sine_in_quadrant(at.x, 
 fn cos_f32(x: f32) -> f32 { let at = quadrant(x); return sine_in_quadrant(at.x, i32(at.y) + 1); }
 )"},
     {"pow_f32", "", R"(
-// What is not finite comes from bits chosen at run time: a constant may be neither NaN nor infinite.
+// Results that are not finite come from bits chosen at run time: a constant may be neither NaN nor infinite.
 fn pow_f32(base: f32, exponent: f32) -> f32 {
   if (exponent == 0.0) { return 1.0; }
   if (base <= 0.0) {
@@ -151,7 +151,7 @@ fn round_bf16(x: f32) -> u32 {
 }
 )"},
     {"unpack_one", "", R"(
-// A feature of an 8-bit cache, or four of them, from their word and the word that has their scale.
+// A feature of an 8-bit cache, or four of them, from their word and the word with their scale.
 fn packed_scale(scales: u32, feature: u32) -> f32 {
   return bitcast<f32>((scales >> (feature / 32u % 2u * 16u)) << 16u);
 }

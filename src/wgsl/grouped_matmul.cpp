@@ -4,8 +4,8 @@
 #include "wgsl/product/quantised.h"
 #include "wgsl/whole_kernels.h"
 
-// Products whose rows, or inner elements, are those of a group, which only the device knows: shaders are dispatched for
-// the largest possible number of tiles and find theirs in the offsets.
+// Products whose rows, or inner elements, belong to groups that only the device knows: shaders are dispatched for the
+// largest possible number of tiles and find theirs from the offsets.
 namespace jerboa::wgsl {
 namespace {
 
@@ -20,7 +20,8 @@ void write_group_rows(Shader& shader, const TensorAccess& offsets, const std::st
   shader.line("let end = clamp({}, begin, {});", offset(shader, offsets, number + " + 1u"), all);
 }
 
-// Rows before the first group and after the last. There are none in between: a group ends where the next begins.
+// Zeroes the rows before the first group and after the last. There are none in between: a group ends where the next
+// begins.
 void write_zeros(KernelWriter& writer, const TensorAccess& offsets, const Dim& groups) {
   const TensorAccess& out = writer.kernel().results[0];
   const Dim count = element_count(out.shape);
@@ -32,7 +33,7 @@ void write_zeros(KernelWriter& writer, const TensorAccess& offsets, const Dim& g
   add_shader_of_elements(writer, std::move(shader), count);
 }
 
-// Operand 0's rows in groups, each multiplied by the matrix `batch` of `b`.
+// Multiplies the rows of operand 0, group by group, by the matrix `batch` of `b`.
 void write_grouped(KernelWriter& writer, const std::string& name, const TensorAccess& offsets, const Dim& groups,
                    ImplicitProduct::Operand b) {
   const TensorAccess &x = writer.kernel().operands[0], &out = writer.kernel().results[0];
@@ -87,7 +88,7 @@ void write_whole_op<Op::matmul_grouped>(KernelWriter& writer) {
                  transposed});
 }
 
-// Weights become floats as they are put into the tile.
+// Weights become floats as they are stored in the tile.
 template <>
 void write_whole_op<Op::matmul_grouped_quantised>(KernelWriter& writer) {
   const KernelSpec& kernel = writer.kernel();

@@ -37,7 +37,7 @@ std::optional<IdleArenas::Place> IdleArenas::find(std::size_t part, std::int64_t
     return (tenant.first_dispatch <= dispatch && dispatch <= tenant.last_dispatch) ||
            (tenant.first_part <= part && part <= tenant.last_part);
   };
-  // Rather in one that holds nothing: steps that use the same arena wait for each other.
+  // Prefers an arena with nothing alive: steps that use the same arena wait for each other.
   std::optional<Place> best;
   std::pair<bool, std::int64_t> least{true, std::numeric_limits<std::int64_t>::max()};  // whether shared, and the room
   for (std::size_t i = 0; i < bytes_.size(); ++i) {

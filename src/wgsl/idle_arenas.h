@@ -10,8 +10,8 @@
 
 namespace jerboa::wgsl {
 
-/// Where the arenas of activations have room while a part of the program runs, so that they can hold its workspace: in
-/// arenas that it does not bind itself, behind the tensors that others still need.
+/// Finds room for a part's workspace in the arenas of activations while the part runs: in arenas that it does not bind
+/// itself, after the tensors that others still need.
 class IdleArenas {
  public:
   /// `alignment`: of places.
@@ -21,12 +21,12 @@ class IdleArenas {
     int arena = -1;
     std::int64_t offset = 0;
   };
-  /// A place in an arena other than these, with little more room than that; nothing if there is none.
+  /// A place in an arena other than these, with little more room than needed; none if there is none.
   std::optional<Place> find(std::size_t part, std::int64_t bytes, const std::set<int>& except) const;
 
  private:
-  // When an arena holds a tensor: in dispatches, as planned, and in parts, which may use it longer than planned where
-  // they compute what other kernels did.
+  // The time for which an arena holds a tensor: in dispatches, as planned, and in parts, which may use it longer than
+  // planned if they compute what other kernels did.
   struct Tenant {
     int first_dispatch = 0, last_dispatch = 0;
     std::size_t first_part = 0, last_part = 0;

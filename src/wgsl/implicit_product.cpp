@@ -44,7 +44,7 @@ class ProductWriter {
   }
 
  private:
-  // Where results are few and sums long, the sums are cut into chunks.
+  // With few results and long sums, the sums are split into chunks.
   void choose_chunks(std::int64_t units, std::int64_t enough, std::int64_t least) {
     if (product_.find) return;
     while (units * chunks_ < enough && inner_ / (chunks_ * 2) >= least && chunks_ < 64) chunks_ *= 2;
@@ -54,7 +54,7 @@ class ProductWriter {
     return product_.find ? product_.rows_of_tiles(tile_rows) : product_.batch * groups_of(product_.rows, tile_rows);
   }
 
-  // From `number`, a tile's index: the tile's columns, its rows and the inner elements of its chunk.
+  // From `number`, a tile's index, derives the tile's columns, its rows and the inner elements of its chunk.
   ImplicitProduct::Place write_place(Shader& shader, int tile_rows, int tile_columns) {
     const Dim across = groups_of(product_.columns, tile_columns);
     shader.line("let first_column = (number % {0}) * {1}u; let rest = number / {0};", shader.size(across),
@@ -79,7 +79,7 @@ class ProductWriter {
     shader.store(partials_, fmt::format("({} + {}) * {} + {}", start, row, shader.size(product_.columns), column), sum);
   }
 
-  // Threads that share a result, where results are few.
+  // The number of threads that share a result when results are few.
   int choose_lanes(std::int64_t results) const {
     constexpr std::int64_t enough_threads = 1 << 16, least = 16;
     int lanes = 1;
@@ -94,7 +94,7 @@ class ProductWriter {
     const Dim count = rows_of_tiles(1) * product_.columns * Dim(chunks_);
     const int lanes = choose_lanes(count.upper_bound()), results = threads / lanes;
     Shader shader = writer_.shader(product_.name + "_direct", threads);
-    // Neighbouring threads follow the contiguous dimension.
+    // Adjacent threads follow the contiguous dimension.
     const bool along_inner = product_.b.along_inner;
     shader.line("let part = {};", along_inner ? fmt::format("lane % {}u", lanes) : fmt::format("lane / {}u", results));
     shader.line("let wanted = group * {}u + {};", results,
@@ -165,7 +165,7 @@ class ProductWriter {
   }
 
   // Emits what the thread's elements of a tile share over all steps; returns a function that emits the loads of one
-  // step. Neighbouring threads read adjacent memory.
+  // step. Adjacent threads read adjacent memory.
   std::function<void()> prepare(Shader& shader, const ImplicitProduct::Operand& operand, const std::string& tile,
                                 const std::string& first, const std::string& end, const std::string& inner_end,
                                 int threads) {
@@ -174,7 +174,7 @@ class ProductWriter {
       ImplicitProduct::Element element;
     };
     std::vector<TileElement> elements;
-    // The workgroup loads some whole rows of the tile at a time: along the inner dimension, or across it.
+    // The workgroup loads a few whole rows of the tile at a time: along the inner dimension, or across it.
     const int fastest = operand.along_inner ? tile_inner : tile_;
     const std::string fast = shader.let("fast", fmt::format("lane % {}u", fastest));
     for (int i = 0; i < tile_ * tile_inner / threads; ++i) {

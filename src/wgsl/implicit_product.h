@@ -28,7 +28,7 @@ struct ImplicitProduct {
   std::function<void(Shader& shader, const std::string& batch, const std::string& row, const std::string& column,
                      const std::string& sum)>
       finish;
-  /// Where sizes are known only on the device: emits `let batch` and returns the position of row of tiles `number`, of
+  /// For sizes known only on the device: emits `let batch` and returns the position of row of tiles `number`, of
   /// `tile_rows` rows each. There are `rows_of_tiles` of them.
   std::function<Place(Shader& shader, const std::string& number, int tile_rows)> find;
   std::function<Dim(int tile_rows)> rows_of_tiles;

@@ -11,22 +11,23 @@
 
 namespace jerboa::wgsl {
 
-/// Kernels whose results only one other kernel reads, which computes them itself. Their bindings are numbers of its
-/// memories.
+/// Kernels whose results only one other kernel reads, which computes them itself. Their bindings are memory numbers of
+/// that kernel.
 struct FoldedKernels {
-  /// A loop whose result is the first operand of a product: each element the product of a factor of its own and of one
-  /// that its row has, such as an RMS norm.
+  /// A loop whose result is the first operand of a product, and whose elements are products of a factor per element and
+  /// one per row, as in an RMS norm.
   std::optional<KernelSpec> scaled_rows;
   /// A product of the same first operand, whose results the epilogue reads element by element.
   std::optional<KernelSpec> companion;
-  /// By memory: loops that are evaluated where an element is read. Those with sums over rows only for the queries, keys
-  /// and values of attention_stream.h, and for the queries and keys of few tokens of linear attention.
+  /// By memory: loops that are evaluated where an element is read. Loops with sums over rows are allowed only for the
+  /// queries, keys and values of attention_stream.h, and for the queries and keys of linear attention of few tokens.
   std::map<int, KernelSpec> computed;
-  /// What is put into the caches of attention's keys and values before it reads them: cache_append kernels, in place.
+  /// The values put into the caches of attention's keys and values before it reads them: cache_append kernels, in
+  /// place.
   std::vector<KernelSpec> appends;
 
-  /// By memory: what is done with elements instead of storing them. Sums over rows only for the results of few tokens
-  /// of linear attention.
+  /// By memory: what is done with elements instead of storing them. Sums over rows are allowed only for the results of
+  /// linear attention of few tokens.
   std::map<int, Finishing> finished;
 
   bool empty() const { return !scaled_rows && !companion && computed.empty() && appends.empty() && finished.empty(); }
@@ -37,7 +38,7 @@ struct FoldedKernels {
   }
 };
 
-/// What one kernel becomes: shaders that run one after another, and memory between them.
+/// The output for one kernel: shaders that run one after another, and memory between them.
 class KernelWriter {
  public:
   /// `memories`: one for each binding of the kernel.
@@ -51,25 +52,24 @@ class KernelWriter {
 
   const KernelSpec& kernel() const { return kernel_; }
   const Target& target() const { return target_; }
-  /// Whether two bindings are of the same memory: then they cannot both be read_write.
+  /// Whether two bindings alias the same memory: then they cannot both be read_write.
   bool memories_overlap() const { return memories_overlap_; }
-  /// Scratch memory for intermediate results, sized for `elements` at the symbols' bounds. Its number is used like that
-  /// of a binding.
+  /// Scratch memory for intermediate results, sized for `elements` at the symbols' upper bounds. Its number is used
+  /// like that of a binding.
   int workspace(DType dtype, const Dim& elements);
-  /// Workspace is passed between the phases of a dispatch, as other activations are.
+  /// Passes workspace between the phases of a dispatch, as other activations are.
   void pass_workspaces() { workspace_access_ = MemoryAccess::passed; }
   Shader shader(const std::string& name, int threads) const {
     return {target_, name, memories_, threads, &folded_.computed, &folded_.finished};
   }
   const FoldedKernels& folded() const { return folded_; }
-  /// Threads of a workgroup that reduces rows or columns: as many as most products of the program have, whose dispatch
-  /// it can then share.
+  /// The threads of a workgroup that reduces rows or columns: as many as most products of the program have, so that
+  /// they can share a dispatch.
   int row_threads() const { return row_threads_; }
   void set_row_threads(int threads) { row_threads_ = threads; }
   /// A shader without workgroups is skipped.
   void add(Shader shader, const Dim& workgroups);
-  /// The same for one that neither reads nor writes any element that the shader before it writes, so that both can run
-  /// at once.
+  /// Adds a shader that accesses no element that the shader before it writes, so that both can run concurrently.
   void add_beside(Shader shader, const Dim& workgroups);
 
   struct Step {

@@ -64,7 +64,7 @@ LinearAttentionGates::LinearAttentionGates(KernelWriter& writer, const LinearAtt
       heads_(a.heads),
       count_(a.batch * a.time * a.heads),
       workspace_(writer.workspace(DType::f32, count_ * Dim(3) + a.batch)) {
-  // A thread for each chunk of a head, and at least one, which knows whether there is a state.
+  // One thread for each chunk of a head, and at least one, to record whether there is a state.
   const Dim chunks = a.time == Dim(0) ? Dim(1) : groups_of(a.time, chunk), threads = a.batch * a.heads * chunks;
   Shader shader = shader_of_elements(writer, "linear_attention_gates", threads);
   const auto index = shader.split_index("element", {a.batch, a.heads, chunks});
@@ -148,8 +148,8 @@ void StateColumn::open_loop(Shader& shader) const {
 
 namespace {
 
-// For software drivers, and sizes that no other form suits: a thread has one column of a state, and takes the tokens
-// one by one. Sums over the features are in four parts, which round less than one long sum.
+// For software drivers, and sizes that no other form supports: each thread holds one column of a state and processes
+// the tokens one by one. Sums over the features are split into four parts, which round less than one long sum.
 void write_columns(KernelWriter& writer, const LinearAttention& a) {
   const TensorAccess &next = writer.kernel().results[0], &y = writer.kernel().results[1];
   const StateColumn state(writer, a);

@@ -3,21 +3,22 @@
 #include "wgsl/linear_attention.h"
 
 // Linear attention in chunks of tokens. With D[t, s] the product of the decays after token s up to t, d[t] that of the
-// chunk up to t, e[t] that from after t to the end of the chunk, S the state before the chunk, and f the factor that a
-// token writes with:
+// chunk up to t, e[t] that from after t to the end of the chunk, S the state before the chunk, and f the factor with
+// which a token writes:
 //   u = f (v - d k S - (D ∘ k kᵀ) u)   below the diagonal; without the delta rule u = f v
 //   y = d q S + (D ∘ q kᵀ) u           up to the diagonal
 //   next S = d[last] S + (e k)ᵀ u
-// One shader computes, for all chunks side by side, the squares D ∘ q kᵀ and, for the delta rule, the inverse of
-// I + f (D ∘ k kᵀ), times f, so that u is a product too. Another goes through the chunks: a workgroup has some columns
-// of a head's state in workgroup memory, and a thread four adjacent columns of a token, then of some rows of the state.
+// One shader computes, for all chunks in parallel, the squares D ∘ q kᵀ and, for the delta rule, the inverse of I + f
+// (D ∘ k kᵀ), times f, so that u is a product too. Another iterates over the chunks: a workgroup holds some columns of
+// a head's state in workgroup memory, and a thread four adjacent columns, first of a token, then of some rows of the
+// state.
 namespace jerboa::wgsl {
 namespace {
 
 constexpr std::int64_t chunk = 32;
 constexpr int square_threads = 128;
 
-// Columns of a workgroup of the second shader, in vectors of four; 0 if the state does not fit.
+// The columns of a workgroup of the second shader, in vectors of four; 0 if the state does not fit.
 std::int64_t vectors_for(const Target& target, const LinearAttention& a) {
   const std::int64_t all = a.value_size.value() / 4;
   for (std::int64_t vectors = 4; vectors > 0; vectors /= 2)
@@ -57,7 +58,7 @@ class Chunks {
   std::string load_squares(Shader& shader, Square which, const std::string& row, const std::string& column) const {
     return shader.load_four(squares_, square_place(shader, which, row, column));
   }
-  // Tokens past the last are the last, with a factor of 0 and the same decays.
+  // Tokens past the end repeat the last one, with a factor of 0 and the same decays.
   static void write_chunk(Shader& shader, const Dim& time) {
     shader.line("let start = chunk * {0}u; let last = min(start + {0}u, {1}) - 1u;", chunk, shader.size(time));
   }
@@ -103,7 +104,7 @@ class Chunks {
     writer_.add(std::move(shader), a_.batch * a_.heads * chunks_);
   }
 
-  // A thread for each column of the inverse, from its first row down.
+  // Each thread computes a column of the inverse, from its first row down.
   void write_inverse(Shader& shader) {
     shader.barrier();
     shader.open("if (lane < {}u) {{", chunk);
@@ -126,8 +127,8 @@ class Chunks {
     Shader shader = writer_.shader("linear_attention_chunks", static_cast<int>(threads));
     const auto index = shader.split_index("group", {a_.batch, a_.heads, Dim(slices)});
     shader.line("let batch = {}; let head = {}; let key_head = head / {};", index[0], index[1], shader.size(a_.shared));
-    shader.line("let own_row = lane / {0}u; let own_lane = lane % {0}u;", vectors_);
-    shader.line("let column = ({} * {}u + own_lane) * 4u;", index[2], vectors_);
+    shader.line("let thread_row = lane / {0}u; let column_lane = lane % {0}u;", vectors_);
+    shader.line("let column = ({} * {}u + column_lane) * 4u;", index[2], vectors_);
     shader.shared_array("state", "vec4f", a_.key_size.value() * vectors_);
     shader.shared_array("written", "vec4f", chunk * vectors_);
     shader.shared_array("kept", "vec4f", chunk * vectors_);  // what is left of it at the end of the chunk
@@ -136,9 +137,9 @@ class Chunks {
     shader.barrier();
     shader.open("for (var chunk = 0u; chunk < {}; chunk++) {{", shader.size(chunks_));
     write_chunk(shader, a_.time);
-    shader.line("let own_time = min(start + own_row, last); let is_token = start + own_row <= last;");
-    shader.line("let since = {};", gate(shader, Gate::since, "own_time"));
-    gates_.write_decay(shader, "until", "own_time", "last");
+    shader.line("let token_time = min(start + thread_row, last); let is_token = start + thread_row <= last;");
+    shader.line("let since = {};", gate(shader, Gate::since, "token_time"));
+    gates_.write_decay(shader, "until", "token_time", "last");
     write_products_with_state(shader);
     write_solution(shader);
     write_results(shader);
@@ -150,10 +151,10 @@ class Chunks {
   }
 
   void open_rows(Shader& shader) const {
-    shader.open("for (var feature = own_row; feature < {}u; feature += {}u) {{", a_.key_size.value(), chunk);
+    shader.open("for (var feature = thread_row; feature < {}u; feature += {}u) {{", a_.key_size.value(), chunk);
   }
   std::string state(const std::string& feature) const {
-    return fmt::format("state[{} * {}u + own_lane]", feature, vectors_);
+    return fmt::format("state[{} * {}u + column_lane]", feature, vectors_);
   }
 
   void write_state(Shader& shader) const {
@@ -165,10 +166,10 @@ class Chunks {
     shader.close();
   }
 
-  // `read`, k S, for the delta rule and `y`, q S.
+  // Declares `read` = k S, for the delta rule, and `y` = q S.
   void write_products_with_state(Shader& shader) const {
     const auto row_of = [&](const TensorAccess& tensor) {
-      return LinearAttention::load_four(shader, tensor, {"batch", "own_time", "key_head", "feature"});
+      return LinearAttention::load_four(shader, tensor, {"batch", "token_time", "key_head", "feature"});
     };
     shader.line("var read = vec4f(); var y = vec4f();");
     shader.open("for (var feature = 0u; feature < {}; feature += 4u) {{", shader.loop_end(shader.size(a_.key_size)));
@@ -183,18 +184,18 @@ class Chunks {
     shader.line("y *= since;");
   }
 
-  // Sums over the tokens of the chunk up to the thread's own, of a row of a square times what they have in `written`.
+  // Adds, over the tokens of the chunk up to the thread's, the elements of a row of a square times their `written`.
   void write_square_product(Shader& shader, const std::string& name, Square square) const {
-    shader.open("for (var other = 0u; other <= own_row; other += 4u) {{");
-    shader.line("let factors = {};", load_squares(shader, square, "own_row", "other"));
+    shader.open("for (var other = 0u; other <= thread_row; other += 4u) {{");
+    shader.line("let factors = {};", load_squares(shader, square, "thread_row", "other"));
     for (int i = 0; i < 4; ++i)
-      shader.line("{} += factors.{} * written[(other + {}u) * {}u + own_lane];", name, "xyzw"[i], i, vectors_);
+      shader.line("{} += factors.{} * written[(other + {}u) * {}u + column_lane];", name, "xyzw"[i], i, vectors_);
     shader.close();
   }
 
-  // `u`, and `written` and `kept` from it.
+  // Declares `u`, and stores `written` and `kept`, which derive from it.
   void write_solution(Shader& shader) const {
-    shader.line("let value = {};", LinearAttention::load_four(shader, a_.v, {"batch", "own_time", "head", "column"}));
+    shader.line("let value = {};", LinearAttention::load_four(shader, a_.v, {"batch", "token_time", "head", "column"}));
     if (a_.beta != nullptr) {
       shader.line("written[lane] = value - since * read;");
       shader.barrier();
@@ -202,7 +203,7 @@ class Chunks {
       write_square_product(shader, "u", Square::solution);
       shader.barrier();
     } else {
-      shader.line("let u = select(0.0, {}, is_token) * value;", gate(shader, Gate::factor, "own_time"));
+      shader.line("let u = select(0.0, {}, is_token) * value;", gate(shader, Gate::factor, "token_time"));
     }
     shader.line("written[lane] = u; kept[lane] = until * u;");
     shader.barrier();
@@ -212,8 +213,8 @@ class Chunks {
     write_square_product(shader, "y", Square::scores);
     shader.open("if (is_token) {{");
     if (a_.tokens.positions != nullptr)
-      shader.line("if (!{}) {{ y = vec4f(); }}", a_.tokens.is_real(shader, "batch", "own_time"));
-    LinearAttention::store_four(shader, writer_.kernel().results[1], {"batch", "own_time", "head", "column"}, "y");
+      shader.line("if (!{}) {{ y = vec4f(); }}", a_.tokens.is_real(shader, "batch", "token_time"));
+    LinearAttention::store_four(shader, writer_.kernel().results[1], {"batch", "token_time", "head", "column"}, "y");
     shader.close();
   }
 
@@ -222,7 +223,7 @@ class Chunks {
     open_rows(shader);
     shader.line("var next = decay * {};", state("feature"));
     shader.open("for (var token = 0u; token <= last - start; token++) {{");
-    shader.line("next += {} * kept[token * {}u + own_lane];",
+    shader.line("next += {} * kept[token * {}u + column_lane];",
                 shader.load(a_.k, {"batch", "(start + token)", "key_head", "feature"}), vectors_);
     shader.close();
     shader.line("{} = next;", state("feature"));

@@ -12,14 +12,14 @@
 //   dq = (D ∘ dy uᵀ) k + exp(g) dy Sᵀ
 //   dk = (D ∘ dy uᵀ)ᵀ q + exp(g of the last - g) u Eᵀ - (D ∘ dr uᵀ) k - (D ∘ dr uᵀ)ᵀ k - exp(g) dr Sᵀ
 //   dv = dr, dbeta = du r, dstate = E before the first chunk.
-// The gradient of g is y dy - (v - r) dr - u du, and E of the chunk times the state after it; a log decay is in g at
-// its token and all later ones of the chunk. Exponentials of g and its differences are computed as products of decays.
-// Two shaders go through the tokens, forwards for S, r and y and backwards
-// for E and du, with a column of the state in each thread; the others compute all chunks side by side.
+// The gradient of g is y dy - (v - r) dr - u du, plus E of the chunk times the state after it; a log decay contributes
+// to g at its token and all later ones of the chunk. Exponentials of g and its differences are computed as products of
+// decays. Two shaders iterate over the tokens, forwards for S, r and y and backwards for E and du, with a column of the
+// state in each thread; the others compute all chunks in parallel.
 namespace jerboa::wgsl {
 namespace {
 
-// So many that neither the squares of chunks nor the states between them take more memory than the tokens' vectors.
+// Long enough that neither the squares of chunks nor the states between them take more memory than the tokens' vectors.
 int chunk_for(const LinearAttention& a) {
   const std::int64_t size = std::max(a.key_size.upper_bound(), a.value_size.upper_bound());
   int chunk = 4;
@@ -60,8 +60,8 @@ class LinearAttentionGrad {
   }
 
  private:
-  // Where the workspaces hold what: r, y and du are of [batch, time, heads, value size]; S and E of [batch, heads,
-  // chunks + 1, key size, value size].
+  // The layout of the workspaces: r, y and du are [batch, time, heads, value size]; S and E are [batch, heads, chunks +
+  // 1, key size, value size].
   using Gate = LinearAttentionGates::Of;
   enum class Values { r, y, du };
   enum class States { s, e };
@@ -84,7 +84,7 @@ class LinearAttentionGrad {
                        shader.size(state_count_), shader.size(a_.heads), shader.size(chunks_ + Dim(1)), number,
                        shader.size(a_.key_size), feature, shader.size(a_.value_size), column);
   }
-  // Apart, because no shader needs to bind both.
+  // Separate workspaces, because no shader needs to bind both.
   int squares(Square which) const { return which == Square::dy_u ? of_dy_ : of_dr_; }
   std::string square_place(Shader& shader, const std::string& row, const std::string& column) {
     return fmt::format("(((batch * {} + head) * {} + chunk) * {}u + {}) * {}u + {}", shader.size(a_.heads),
@@ -93,7 +93,7 @@ class LinearAttentionGrad {
   std::string square(Shader& shader, Square which, const std::string& row, const std::string& column) {
     return shader.load(squares(which), square_place(shader, row, column));
   }
-  // The tokens of a `chunk`: `start` and `end`.
+  // Declares the range of tokens of a `chunk`: `start` and `end`.
   void write_chunk(Shader& shader) {
     shader.line("let start = chunk * {0}u; let end = min(start + {0}u, {1});", chunk_, shader.size(a_.time));
   }
@@ -161,7 +161,7 @@ class LinearAttentionGrad {
     const std::vector<std::string> key{"batch", "time", "key_head", "feature"};
     shader.open("for (var later = {}; later > 0u; later--) {{", shader.size(a_.time));
     shader.line("let time = later - 1u;");
-    // A token that does not take part changes nothing, and its dy does not count.
+    // A padding token changes nothing, and its dy does not count.
     shader.line("let factor = {};", gate(shader, Gate::factor, "time"));
     shader.line("let dy = select(0.0, {}, {});", shader.load(dy_, {"batch", "time", "head", "column"}),
                 a_.tokens.is_real(shader, "batch", "time"));
@@ -186,7 +186,7 @@ class LinearAttentionGrad {
     add_shader_of_elements(writer_, std::move(shader), a_.columns());
   }
 
-  // D ∘ dy uᵀ or D ∘ dr uᵀ of every chunk, zero where a token does not see another.
+  // Computes D ∘ dy uᵀ or D ∘ dr uᵀ of every chunk, with zeros where a token does not see another.
   void write_squares(Square which) {
     Shader shader = shader_of_elements(writer_, "linear_attention_squares", square_count_);
     const auto index = shader.split_index("element", {a_.batch, a_.heads, chunks_, Dim(chunk_), Dim(chunk_)});
@@ -211,14 +211,14 @@ class LinearAttentionGrad {
     add_shader_of_elements(writer_, std::move(shader), square_count_);
   }
 
-  // Opens a shader with a thread for each element of q or k, and in it a loop over the heads that share it.
-  // `continued`: its sums begin with the part of dk that is there.
+  // Begins a shader with a thread for each element of q or k, and in it a loop over the heads that share it.
+  // `continued`: its sums start from the partial dk stored so far.
   Shader open_keys(const std::string& name, bool continued = false) {
     Shader shader = shader_of_elements(writer_, name, element_count(a_.k.shape));
     const auto index = shader.split_index("element", a_.k.shape);
     shader.line("let batch = {}; let time = {}; let key_head = {}; let feature = {};", index[0], index[1], index[2],
                 index[3]);
-    shader.line("let chunk = time / {0}u; let own = time % {0}u;", chunk_);
+    shader.line("let chunk = time / {0}u; let chunk_row = time % {0}u;", chunk_);
     write_chunk(shader);
     shader.line("var sum = {};", continued ? shader.load(dk_, "element") : "0.0");
     shader.open("if ({}) {{", a_.tokens.is_real(shader, "batch", "time"));
@@ -226,7 +226,7 @@ class LinearAttentionGrad {
     shader.open("for (var head = first_head; head < first_head + {}; head++) {{", shader.size(a_.shared));
     return shader;
   }
-  // Stores the sum as a result, or as a part of dk.
+  // Stores the sum as a result, or as a partial dk.
   void close_keys(Shader shader, const TensorAccess* result) {
     shader.close();
     shader.close();
@@ -240,7 +240,7 @@ class LinearAttentionGrad {
   void write_dq() {
     Shader shader = open_keys("linear_attention_dq");
     shader.open("for (var other = start; other <= time; other++) {{");
-    shader.line("sum += {} * {};", square(shader, Square::dy_u, "own", "(other - start)"),
+    shader.line("sum += {} * {};", square(shader, Square::dy_u, "chunk_row", "(other - start)"),
                 shader.load(a_.k, {"batch", "other", "key_head", "feature"}));
     shader.close();
     shader.line("var through_state = 0.0;");
@@ -252,7 +252,7 @@ class LinearAttentionGrad {
     close_keys(std::move(shader), writer_.kernel().results.data());
   }
 
-  // In several shaders, each of which adds what it knows: devices may not allow one to bind all that dk depends on.
+  // Several shaders each add a term: devices may not allow one shader to bind everything that dk depends on.
   void write_dk() {
     write_dk_of_queries();
     if (a_.beta != nullptr) write_dk_of_keys();
@@ -262,7 +262,7 @@ class LinearAttentionGrad {
   void write_dk_of_queries() {
     Shader shader = open_keys("linear_attention_dk_queries");
     shader.open("for (var other = time; other < end; other++) {{");
-    shader.line("sum += {} * {};", square(shader, Square::dy_u, "(other - start)", "own"),
+    shader.line("sum += {} * {};", square(shader, Square::dy_u, "(other - start)", "chunk_row"),
                 shader.load(a_.q, {"batch", "other", "key_head", "feature"}));
     shader.close();
     close_keys(std::move(shader), nullptr);
@@ -306,7 +306,7 @@ class LinearAttentionGrad {
     add_shader_of_elements(writer_, std::move(shader), count);
   }
 
-  // A workgroup for each chunk of a head, a thread for each token: the gradients of log_decay and beta.
+  // A workgroup for each chunk of a head, with a thread per token, computes the gradients of log_decay and beta.
   void write_dgates() {
     const Dim count = a_.batch * a_.heads * chunks_;
     Shader shader = writer_.shader("linear_attention_dgates", chunk_);

@@ -6,15 +6,15 @@
 #include "wgsl/four_writer.h"
 #include "wgsl/linear_attention.h"
 
-// A workgroup has some columns of one head's state in registers: a thread four adjacent columns of some rows, which are
-// features of keys. What the threads of a column sum up over their rows goes through workgroup memory, once per token
-// for y and once more for the delta rule. So the state is read and written once, whatever the number of tokens.
-// Queries, keys and results may have norms that are computed here (FoldedKernels): sums over the features of a key go
-// the same way, and with those over the columns of y the workgroup has all of them.
+// A workgroup holds some columns of one head's state in registers: each thread has four adjacent columns of some rows,
+// which are features of keys. The threads of a column exchange their sums over rows through workgroup memory, once per
+// token for y and once more for the delta rule, so that the state is read and written once, whatever the number of
+// tokens. Queries, keys and results may have norms that are computed here (FoldedKernels): sums over the features of a
+// key are exchanged in the same way, and for sums over the columns of y the workgroup holds all columns.
 namespace jerboa::wgsl {
 namespace {
 
-constexpr int most_rows = 32;  // of a thread
+constexpr int most_rows = 32;  // per thread
 
 std::int64_t power_of_two_up_to(std::int64_t limit) {
   std::int64_t power = 1;
@@ -49,12 +49,12 @@ class Steps {
     const auto index = shader_.split_index("group", {a_.batch, a_.heads, Dim(slices_)});
     shader_.line("let batch = {}; let head = {}; let key_head = head / {};", index[0], index[1],
                  shader_.size(a_.shared));
-    shader_.line("let part = lane / {0}u; let own_lane = lane % {0}u;", layout_.lanes);
-    shader_.line("let column = ({} * {}u + own_lane) * 4u;", index[2], layout_.lanes);
+    shader_.line("let part = lane / {0}u; let column_lane = lane % {0}u;", layout_.lanes);
+    shader_.line("let column = ({} * {}u + column_lane) * 4u;", index[2], layout_.lanes);
     a_.tokens.write_row(shader_, "batch");
     a_.tokens.write_has_state(shader_, "batch");
     shader_.shared_array("sums", "vec4f", layout_.threads());
-    // What is loaded early must not be moved to where it is used, behind the barriers.
+    // Early loads must not be moved to where they are used, behind the barriers.
     if (!writer_.memories_overlap()) shader_.keep_loads_in_place();
     write_state();
     shader_.open("for (var time = 0u; time < {}; time++) {{", shader_.loop_end(shader_.size(a_.time)));
@@ -66,7 +66,7 @@ class Steps {
 
  private:
   bool is_even() const { return a_.key_size.value() % layout_.parts == 0; }
-  // Of row i of the thread; past the last feature it is the last.
+  // The feature of row i of the thread; the last one past the end.
   std::string feature(std::int64_t i) const {
     const std::string plain = fmt::format("{}u + part", i * layout_.parts);
     return is_even() ? "(" + plain + ")" : fmt::format("min({}, {}u)", plain, a_.key_size.value() - 1);
@@ -74,7 +74,7 @@ class Steps {
   std::string is_feature(std::int64_t i) const {
     return is_even() ? "true" : fmt::format("({}u + part < {}u)", i * layout_.parts, a_.key_size.value());
   }
-  // The loop that takes y, if it has rows as y has: four elements at a time are computed here.
+  // The loop that processes y, if its rows are those of y: four elements at a time are computed here.
   static const KernelSpec* follower_of(const KernelWriter& writer) {
     const auto& finished = writer.folded().finished;
     const TensorAccess& y = writer.kernel().results[1];
@@ -88,7 +88,7 @@ class Steps {
     return is_even() ? value : fmt::format("select(0.0, {}, {})", value, is_feature(i));
   }
 
-  // Elements of q or k, of which the thread has one for each of its rows; 0 past the last feature.
+  // Elements of q or k, one for each of the thread's rows; 0 past the last feature.
   struct Elements {
     const TensorAccess& tensor;
     const char* name;
@@ -96,7 +96,7 @@ class Steps {
     std::vector<int> sums = {};           // instructions
   };
 
-  // Declares NAME_0 … of q and k, all of which have been loaded.
+  // Declares NAME_0 … of q and k, after all of them have been loaded.
   void write_elements(std::vector<Elements>& both) {
     std::vector<std::string> totals;
     for (Elements& elements : both)
@@ -149,7 +149,7 @@ class Steps {
       if (kernel->body[i].kind == Instruction::Kind::reduce) elements.sums.push_back(static_cast<int>(i));
   }
 
-  // Up to four sums over all features, from the threads' parts.
+  // Sums up to four totals over all features, from the threads' parts.
   std::string write_totals(const std::vector<std::string>& totals, std::size_t from) {
     std::string values[4];
     for (std::size_t k = 0; k < 4; ++k) values[k] = from + k < totals.size() ? totals[from + k] : "0.0";
@@ -162,7 +162,7 @@ class Steps {
   void write_state() {
     for (std::int64_t i = 0; i < layout_.rows; ++i) shader_.line("var state_{} = vec4f();", i);
     if (a_.tokens.state == nullptr) return;
-    // Loads behind a branch would wait for what it depends on.
+    // A load behind a branch would wait for the condition.
     shader_.line("let safe_row = select(0u, row, has_row);");
     for (std::int64_t i = 0; i < layout_.rows; ++i)
       shader_.line("state_{} = {};", i,
@@ -172,17 +172,17 @@ class Steps {
     shader_.close();
   }
 
-  // Every thread of a column gets the sum over its rows.
+  // Gives every thread of a column the sum over its rows.
   void write_sum(const std::string& name) {
     shader_.line("sums[lane] = {};", name);
     shader_.barrier();
-    shader_.line("{} = sums[own_lane];", name);
-    shader_.line("for (var other = 1u; other < {}; other++) {{ {} += sums[other * {}u + own_lane]; }}",
+    shader_.line("{} = sums[column_lane];", name);
+    shader_.line("for (var other = 1u; other < {}; other++) {{ {} += sums[other * {}u + column_lane]; }}",
                  shader_.loop_end(fmt::format("{}u", layout_.parts)), name, layout_.lanes);
     shader_.barrier();
   }
 
-  // All that a token needs is loaded before the first barrier.
+  // Everything that a token needs is loaded before the first barrier.
   void write_token() {
     const std::vector<std::string> gate{"batch", "time", "head"};
     const std::vector<std::string> indices{"batch", "time", "head", "column"};
@@ -219,7 +219,7 @@ class Steps {
     shader_.close();
   }
 
-  // Four elements of v. What they have in common, such as a token's step, is computed once.
+  // Four elements of v. Their common subexpressions, such as a token's step, are computed once.
   std::string value(const std::vector<std::string>& indices) {
     const auto& computed = writer_.folded().computed;
     const auto found = computed.find(a_.v.binding);
@@ -232,7 +232,7 @@ class Steps {
     return fmt::format("vec4f({}, {}, {}, {})", values[0], values[1], values[2], values[3]);
   }
 
-  // Four elements of what is computed from y, `y` among them.
+  // Begins the evaluation of what is computed from four elements of y, `y` among them.
   void begin_follower(std::optional<FourWriter>& four, const std::vector<std::string>& indices) {
     const TensorAccess& y = writer_.kernel().results[1];
     const KernelSpec& loop = *follower_;
@@ -247,21 +247,21 @@ class Steps {
     }
   }
 
-  // The threads of a row of y, which are side by side, add up their parts of its sums.
+  // The threads of a row of y, which are adjacent, add up their parts of its sums.
   void write_sums_of_follower(FourWriter& four) {
     const KernelSpec& loop = *follower_;
     const bool by_subgroups = shader_.target().subgroup_size == layout_.lanes;
     for (std::size_t i = 0; i < loop.body.size(); ++i) {
       if (loop.body[i].kind != Instruction::Kind::reduce) continue;
       const auto values = four.values(loop.body[i].a);
-      const std::string own =
-          shader_.let("own", fmt::format("({} + {}) + ({} + {})", values[0], values[1], values[2], values[3]));
+      const std::string part_sum =
+          shader_.let("part_sum", fmt::format("({} + {}) + ({} + {})", values[0], values[1], values[2], values[3]));
       if (by_subgroups) {
         shader_.use_subgroups();
-        four.set_common(static_cast<int>(i), shader_.let("total", fmt::format("subgroupAdd({})", own)));
+        four.set_common(static_cast<int>(i), shader_.let("total", fmt::format("subgroupAdd({})", part_sum)));
         continue;
       }
-      shader_.line("sums[lane].x = {};", own);
+      shader_.line("sums[lane].x = {};", part_sum);
       shader_.barrier();
       const std::string total = shader_.var("total", "f32", "0.0");
       shader_.line("for (var other = 0u; other < {}; other++) {{ {} += sums[part * {}u + other].x; }}",

@@ -31,7 +31,7 @@ struct Lines {
   }
 };
 
-/// Begins a shader with one thread per element, of `count`; the thread's is `element`.
+/// Begins a shader with one thread for each of `count` elements; the thread's is `element`.
 Shader shader_of_elements(const KernelWriter& writer, const std::string& name, const Dim& count);
 /// Ends it.
 void add_shader_of_elements(KernelWriter& writer, Shader shader, const Dim& count);

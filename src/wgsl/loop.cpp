@@ -40,7 +40,7 @@ void write_elements(KernelWriter& writer, const KernelSpec& kernel) {
   shader.line("let element = group * {}u + lane;", loop_threads);
   shader.line("if (element >= {}) {{ return; }}", shader.size(count));
   BodyWriter body(shader, kernel, shader.split_index("element", kernel.domain));
-  // All loads come before the stores: a result may be in place of an operand.
+  // All loads precede the stores: a result may be in place of an operand.
   for (const Store& store : kernel.stores) body.value(store.value);
   for (const Store& store : kernel.stores) body.store(store);
   writer.add(shader, groups_of(count, loop_threads));
@@ -94,8 +94,8 @@ class RowsWriter {
     return lanes_for(detail::divide_up(shape.columns, width), target);
   }
 
-  // An instruction is per row (the same for all its elements) or per element. Its phase is the number of reductions
-  // that must complete in sequence before it.
+  // An instruction is evaluated per row (with the same value for all elements) or per element. Its phase is the number
+  // of reductions that must complete in sequence before it.
   void find_levels() {
     of_element_ = varies_along(kernel_, outer_.size(), kernel_.domain.size());
     for (const Instruction& instruction : kernel_.body) {
@@ -230,7 +230,7 @@ std::optional<RowShape> row_shape_of(const KernelSpec& kernel) {
 std::vector<RowForm> row_candidates(const Target& target, const RowShape& shape) {
   std::vector<RowForm> forms;
   if (target.software) return forms;
-  // A thread takes 4 elements at once, or more than once.
+  // A thread processes 4 elements at a time, or loops.
   for (int lanes = 1; lanes <= target.max_invocations && std::int64_t{lanes} < shape.columns; lanes *= 2)
     if (std::int64_t{lanes} * 128 >= shape.columns) forms.push_back({lanes});
   return forms;

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t most_text = 1 << 16;
 
-// What a dispatch of some parts occupies on the device.
+// The resources that a dispatch of some parts occupies on the device.
 struct Occupied {
   std::int64_t workgroups = 0, workgroups_of_largest = 0, threads = 0, threads_of_largest = 0;
   std::int64_t bytes = 0;  // of a workgroup's memory
@@ -25,15 +25,15 @@ struct Occupied {
         bytes(written.shader.source.workgroup_bytes),
         uses_subgroup_matrices(written.shader.text.uses_subgroup_matrices) {}
 
-  // Beyond this, a part keeps the device busy by itself, and the registers and workgroup memory of others could only
-  // slow it down.
+  // Beyond this, a part keeps the device busy alone, and the registers and workgroup memory of others could only slow
+  // it down.
   bool has_small_parts() const {
     constexpr std::int64_t most_threads = std::int64_t{1} << 21, most_bytes = 8192;
     return threads_of_largest <= most_threads && bytes <= most_bytes && !uses_subgroup_matrices;
   }
 
-  // Where no part fills the device alone, and all together fill it little more than once, what others need slows none
-  // of them down.
+  // If no part fills the device alone, and all together barely exceed it, the resources of others slow none of them
+  // down.
   bool fits_at_once(const Target& target) const {
     constexpr std::int64_t resident_bytes = 24 << 10, resident_threads = 512, few = 128;
     const std::int64_t residents = target.resident_workgroups > 0 ? target.resident_workgroups : few;
@@ -45,7 +45,7 @@ struct Occupied {
   bool can_merge(const Target& target) const { return has_small_parts() || fits_at_once(target); }
 };
 
-// Steps that become one, with the bindings of the result.
+// Steps that are merged into one, with the bindings of the result.
 class Merging {
  public:
   Merging(const Program& program, const Target& target, bool splits, WrittenStep first)
@@ -63,10 +63,10 @@ class Merging {
     const Occupied occupied = occupied_with(other);
     if (!occupied.can_merge(target_)) return false;
     std::vector<Bound> bindings = bindings_;
-    const auto own = add_bindings(other, bindings);
-    if (!own || static_cast<int>(bindings.size()) > target_.max_bindings) return false;
+    const auto numbers = add_bindings(other, bindings);
+    if (!numbers || static_cast<int>(bindings.size()) > target_.max_bindings) return false;
     bindings_ = std::move(bindings);
-    bindings_of_.push_back(*own);
+    bindings_of_.push_back(*numbers);
     text_ += source.source.size();
     threads_ = threads;
     occupied_ = occupied;
@@ -98,7 +98,7 @@ class Merging {
       const Dim count = workgroups_of(parts_[i]);
       parts[i].threads = parts_[i].shader.source.threads;
       parts[i].split = threads_ / parts[i].threads;
-      if (parts[i].split > 1) parts[i].own_workgroups = fmt::format("{}u", parts_[i].step.workgroups.value());
+      if (parts[i].split > 1) parts[i].original_workgroups = fmt::format("{}u", parts_[i].step.workgroups.value());
       if (count.is_constant()) {
         parts[i].workgroups = fmt::format("{}u", count.value());
       } else {
@@ -124,7 +124,7 @@ class Merging {
     std::string element;  // of the array that it is declared as
     int beside;
   };
-  // Workgroups begin in their order: what takes longest must not begin last.
+  // Workgroups start in order, so the longest-running parts must come first.
   void put_longest_first() {
     const auto work = [&](std::size_t part) {
       const GpuStep& step = parts_[part].step;
@@ -143,11 +143,11 @@ class Merging {
     bindings_of_ = std::move(bindings_of);
   }
 
-  // Whether a part can run in workgroups of so many threads, in each of which it may have several of its own.
+  // Whether a part can run in workgroups of this many threads, each of which may contain several of the part's.
   bool can_have(const WrittenStep& part, int threads) const {
-    const int own = part.shader.source.threads;
-    return own == threads || (splits_ && threads % own == 0 && part.step.workgroups.is_constant() &&
-                              has_independent_threads(part.shader.text));
+    const int part_threads = part.shader.source.threads;
+    return part_threads == threads || (splits_ && threads % part_threads == 0 && part.step.workgroups.is_constant() &&
+                                       has_independent_threads(part.shader.text));
   }
   Dim workgroups_of(const WrittenStep& part) const {
     return groups_of(part.step.workgroups, threads_ / part.shader.source.threads);
@@ -180,8 +180,8 @@ class Merging {
     return start(a) < start(b) + b.bytes && start(b) < start(a) + a.bytes;
   }
 
-  // The numbers of a step's bindings among those of the merged one, of which the missing ones are added; none where one
-  // part would write what another binds, or to the buffer that another reads.
+  // The numbers of a step's bindings among those of the merged step, after adding the missing ones; none if one part
+  // would write what another binds, or to a buffer that another reads.
   std::optional<std::vector<int>> add_bindings(const WrittenStep& written, std::vector<Bound>& bindings) const {
     std::vector<int> numbers;
     const std::size_t others = bindings.size();
@@ -210,7 +210,7 @@ class Merging {
     return numbers;
   }
 
-  // Memory that is only read is bound for reading and writing in all places or in none, and not where these overlap.
+  // Memory that is only read is bound read_write everywhere or nowhere, and not where bindings overlap.
   void bind_alike(std::vector<Bound>& bindings) const {
     const auto is_only_read = [](const Bound& bound) { return !bound.binding.written; };
     for (const Bound& bound : bindings) {

@@ -8,12 +8,12 @@ namespace {
 
 using Places = std::vector<std::vector<std::pair<int, int>>>;
 
-// The memory that each buffer occupies, as (kind, number): tensors of one arena share it; each part of a buffer that
+// The memory that each buffer occupies, as (kind, number): tensors in one arena share it; each part of a buffer that
 // contains others counts separately.
 Places places_of(const Program& program) {
   constexpr int separate = 0, arena = 1, inside = 2;
   const auto is_in_arena = [](const Buffer& buffer) { return buffer.where == Buffer::Where::arena; };
-  std::map<int, std::vector<std::pair<int, int>>> parts;  // by the arena, or by the buffer that they are within
+  std::map<int, std::vector<std::pair<int, int>>> parts;  // by the arena, or by the buffer that contains them
   for (std::size_t i = 0; i < program.buffers.size(); ++i)
     if (const Buffer& buffer = program.buffers[i]; buffer.within >= 0)
       parts[is_in_arena(buffer) ? -1 - buffer.arena : buffer.within].emplace_back(inside, static_cast<int>(i));

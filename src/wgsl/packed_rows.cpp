@@ -3,7 +3,7 @@
 namespace jerboa::wgsl {
 namespace {
 
-// A call of `function` with a feature's word, the word of its scale, and its number.
+// A call of `function` with a feature's word, the word with its scale, and its number.
 std::string unpack(Shader& shader, const TensorAccess& tensor, std::vector<std::string> indices,
                    const std::string& function) {
   const std::string feature = indices.back();

@@ -10,7 +10,7 @@ namespace {
 
 using detail::index;
 
-// Memories that a kernel reads, and that it writes.
+// The memories that a kernel reads, and those that it writes.
 void add_reads(const KernelSpec& kernel, std::set<int>& memories) {
   for (const Load& load : kernel.loads) memories.insert(load.binding);
   for (const TensorAccess& operand : kernel.operands)
@@ -97,7 +97,7 @@ std::set<int> PartUses::reads_of(const FoldedPart& part) const {
     const int operand = folded.companion->operands[0].binding;
     const bool has_operand = memories.contains(operand);
     add_reads(*folded.companion, memories);
-    if (!has_operand) memories.erase(operand);  // it is that of the product, which a norm gives
+    if (!has_operand) memories.erase(operand);  // shared with the product, whose operand a norm computes
     memories.erase(folded.companion->stores.front().binding);
   }
   for (const KernelSpec& append : folded.appends) add_reads(append, memories);

@@ -33,12 +33,13 @@ std::size_t PassedWords::root(const GpuStep::Binding& binding) const {
 
 std::int64_t PassedWords::inside(const GpuStep::Binding& binding) const {
   const Buffer& buffer = program_.buffers[index(binding.buffer)];
-  if (buffer.dtype != program_.buffers[root(binding)].dtype) throw Refusal{"a tensor is part of one of another type"};
+  if (buffer.dtype != program_.buffers[root(binding)].dtype)
+    throw Refusal{"a tensor is part of another one with a different type"};
   return (buffer.inside + binding.offset) * 8 / bits(buffer.dtype);
 }
 
 void PassedWords::open(Version& version, std::size_t buffer) {
-  constexpr std::int64_t alignment = 32;  // a line of a cache
+  constexpr std::int64_t alignment = 32;  // a cache line
   const Buffer& root = program_.buffers[buffer];
   version = {count_, false};
   count_ += detail::round_up(detail::divide_up(root.bytes * 8, bits(root.dtype)), alignment);

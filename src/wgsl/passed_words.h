@@ -8,18 +8,19 @@
 
 namespace jerboa::wgsl {
 
-/// Where each version of each activation is among the words that the phases of a dispatch pass on: one that is written
-/// again after it was read gets new ones. Kernels write each element once, so no word is written twice, and a line of a
-/// cache that was read never changes afterwards.
+/// The position of each version of each activation among the words that the phases of a dispatch pass on: an activation
+/// that is written again after it was read gets new words. Kernels write each element once, so that no word is written
+/// twice, and a cache line that was read never changes afterwards.
 class PassedWords {
  public:
   explicit PassedWords(const Program& program) : program_(program), current_(program.buffers.size()) {}
 
   /// The first word of what a phase reads.
   std::int64_t place_to_read(const GpuStep::Binding& binding);
-  /// The same of what it writes: words that no phase has read yet, because several may each write a part before.
+  /// The first word of what a phase writes: words that no phase has read yet, because several phases may each write a
+  /// part.
   std::int64_t place_to_write(const GpuStep::Binding& binding);
-  /// The first word of what a buffer holds in the end; none if no phase uses it.
+  /// The first word of a buffer's final contents; none if no phase uses it.
   std::optional<std::int64_t> last_place(int buffer) const;
   std::int64_t count() const { return count_; }
 

@@ -18,8 +18,8 @@ namespace {
 
 using detail::index;
 
-// Such kernels write every element of their results once, and nothing else. Values are put into a cache that is an
-// activation after all of it was copied, which would write words twice.
+// Kernels that can be phases write every element of their results once, and nothing else. Appending to a cache that is
+// an activation first copies all of it, and so would write words twice.
 bool can_be_phase(const KernelSpec& kernel, const Dispatch::Part& part, const Program& program) {
   if (kernel.kind != KernelSpec::Kind::whole || kernel.op == Op::attention) return true;
   if (kernel.op != Op::cache_append) return false;
@@ -43,7 +43,7 @@ class PersistentWriter {
   std::shared_ptr<PersistentDispatch> write() {
     check_kernels();
     steps_ = write_phases(scratch_, target_);
-    if (steps_.empty()) throw Refusal{"there is nothing to do"};
+    if (steps_.empty()) throw Refusal{"the program has no steps"};
     find_phases();
     for (Phase& phase : phases_) find_text(phase);
     check_storage();
@@ -73,13 +73,13 @@ class PersistentWriter {
     std::size_t first_size = 0;      // in vectors of the table
   };
 
-  // What would be refused anyway is not written first. A token's products have a row or two.
+  // Checked before anything is written, to save the work. The products of a token have one or two rows.
   void check_kernels() const {
     bool has_products = false;
     for (const Dispatch& dispatch : program_.cpu.dispatches)
       for (const Dispatch::Part& part : dispatch.parts) {
         const KernelSpec& kernel = program_.cpu.kernels[index(part.kernel)];
-        if (!can_be_phase(kernel, part, program_)) throw Refusal{"an op is not written as a phase"};
+        if (!can_be_phase(kernel, part, program_)) throw Refusal{"an op cannot run as a phase"};
         if (kernel.kind != KernelSpec::Kind::matmul) continue;
         constexpr std::int64_t most_rows = 2;
         has_products = true;
@@ -103,10 +103,10 @@ class PersistentWriter {
     }
   }
 
-  // The only step that reads what this one puts together, if it copies all of it to workgroup memory, and which of its
+  // The only step that reads what this one combines, if it copies all of it to workgroup memory, and which of its
   // buffers that is.
   std::optional<std::pair<const WrittenStep*, int>> find_combining_reader(const WrittenStep& written) const {
-    constexpr std::int64_t most_words = 32 << 10;  // which each workgroup reads
+    constexpr std::int64_t most_words = 32 << 10;  // read by each workgroup
     const std::optional<Combination>& combination = written.shader.text.combination;
     if (!combination || combination->queries * combination->parts * combination->size > most_words) return {};
     const auto buffer_of = [&](int binding) { return written.step.bindings[index(binding)].buffer; };
@@ -158,7 +158,8 @@ class PersistentWriter {
     const int used = written.shader.source.threads;
     if (used != threads_ && (!has_independent_threads(text) || threads_ % used != 0))
       throw Refusal{fmt::format("{} has workgroups of {} threads", written.shader.source.name, used)};
-    // A shader cannot be shown that all its threads read the same, where variables say where that is.
+    // WGSL's uniformity analysis cannot show that all threads read the same loop bound if private variables hold its
+    // address.
     if (text.loops_over_data && waits_in_loops(text))
       throw Refusal{fmt::format("threads of {} wait in loops over data", written.shader.source.name)};
     std::string key = written.shader.source.source;
@@ -210,17 +211,17 @@ class PersistentWriter {
     for (std::size_t i = 0; i < dispatch_.bindings.size(); ++i) {
       if (dispatch_.bindings[i].buffer != bound) continue;
       if (bindings_[i].element == element) return static_cast<int>(i);
-      if (is_written) throw Refusal{"storage is written as another type"};
+      if (is_written) throw Refusal{"storage is written as a different type"};
     }
     dispatch_.bindings.push_back({bound, 0, program_.buffers[index(bound)].bytes, is_written});
     bindings_.push_back({element, is_written});
     return static_cast<int>(dispatch_.bindings.size()) - 1;
   }
 
-  // Sizes stand between the rows' numbers and the rows (phase_source.h).
+  // The table has the row numbers first, then the sizes, then the rows (phase_source.h).
   void add_table() {
-    constexpr std::int64_t most_polls = 2'000'000;    // some seconds: any phase has ended by then
-    constexpr std::int64_t most_word_polls = 20'000;  // some milliseconds: any store has arrived by then
+    constexpr std::int64_t most_polls = 2'000'000;    // a few seconds: any phase has ended by then
+    constexpr std::int64_t most_word_polls = 20'000;  // a few milliseconds: any store has arrived by then
     std::vector<Dim>& table = dispatch_.table;
     table = {Dim(target_.persistent_workgroups), Dim(std::ssize(phases_)), Dim(most_polls), Dim(most_word_polls)};
     const std::size_t first_row = table.size();
@@ -236,7 +237,7 @@ class PersistentWriter {
       table[first_row + i] = Dim(std::ssize(table) / 4);
       add_row(phases_[i]);
     }
-    // Of every phase, and of a probe, as many numbers are read as of that with the most.
+    // For every phase, and for a probe, the shader reads as many numbers as the longest row has.
     dispatch_.probe_row = static_cast<int>(table.size() / 4);
     std::size_t longest = 0;
     for (const Text& text : texts_)
@@ -256,7 +257,7 @@ class PersistentWriter {
     table.insert(table.end(), {Dim(static_cast<std::int64_t>(number)), written.step.workgroups});
     const std::size_t places = table.size();
     table.resize(places + 2 * buffers.size(), Dim(0));
-    // Everything that is read is found before anything is written anew.
+    // Everything that is read is located before anything is written anew.
     for (std::size_t i = 0; i < buffers.size(); ++i) {
       const GpuStep::Binding& binding = written.step.bindings[i];
       if (const auto combined = phase.combined.find(static_cast<int>(i)); combined != phase.combined.end()) {
@@ -283,7 +284,7 @@ class PersistentWriter {
     while (dispatch_.table.size() % 4 != 0) dispatch_.table.emplace_back(0);
   }
 
-  // A token's activations take some MiB: a program with many more is none that gains from one dispatch.
+  // A token's activations take a few MiB: a program with many more would not gain from one dispatch.
   void check_words() const {
     constexpr std::int64_t most_bytes = std::int64_t{256} << 20;
     const std::int64_t bytes = 4 * words_->count();
@@ -301,7 +302,7 @@ class PersistentWriter {
     }
     dispatch_.shader = phases_source(texts, bindings_, dispatch_.table.size() / 4, threads_);
     if (dispatch_.shader.workgroup_bytes > target_.workgroup_bytes)
-      throw Refusal{fmt::format("its phases need {} bytes of workgroup memory, of which there are {}",
+      throw Refusal{fmt::format("its phases need {} bytes of workgroup memory, but the device has {}",
                                 dispatch_.shader.workgroup_bytes, target_.workgroup_bytes)};
   }
 

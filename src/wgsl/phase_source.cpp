@@ -13,10 +13,9 @@
 namespace jerboa::wgsl {
 namespace {
 
-// What the texts of all phases share, and what runs them.
-// A word is polled until it has been written. The counter says when that is worth trying, and nothing else: its
-// additions may overtake the words. An integer that equals the mark of unwritten words fails the run, as if it had
-// never arrived.
+// The code that all phases share, and that runs them. A word is polled until it has been written. The counter only says
+// when polling is worthwhile: its increments may overtake the words. An integer that equals the mark of unwritten words
+// fails the run, as if it had never arrived.
 constexpr const char* runner = R"(const unwritten = {unwritten}u;
 var<workgroup> goes_on: u32;
 fn has_failed(polls: u32) -> bool {{ return (polls & 63u) == 63u && atomicLoad(&control[1]) != 0u; }}
@@ -53,7 +52,7 @@ fn pass_float(place: u32, value: f32) {{
 }}
 )";
 
-// After a failure the phases go on without waiting, because all threads must meet at the barriers.
+// After a failure the phases continue without waiting, because all threads must meet at the barriers.
 constexpr const char* main_function = R"(@compute @workgroup_size({threads})
 fn main(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocation_index) lane: u32{subgroup_builtins}) {{
   let groups = table[0].x;
@@ -66,7 +65,7 @@ fn main(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocation_index
     wait_for_arrivals(lane, unwritten + groups * phase);
     switch (table[row].x) {{
 {cases}      default: {{
-        // A probe: each thread passes a word on, and checks one of another workgroup.
+        // A probe: each thread passes on a word, and checks one of another workgroup.
         let all = groups * {threads}u;
         let thread = workgroup.x * {threads}u + lane;
         let other = (thread + all / 3u + phase * 77u) % all;
@@ -82,11 +81,11 @@ fn main(@builtin(workgroup_id) workgroup: vec3u, @builtin(local_invocation_index
 }}
 )";
 
-// Workgroup memory, of which only one phase at a time uses any: the largest array of a type is that of all phases, then
-// the second largest, and so on.
+// Workgroup memory, which only one phase uses at a time: all phases share the largest array of each type, then the
+// second largest, and so on.
 class PhaseMemory {
  public:
-  // Adds what a text needs, and names it.
+  // Adds the arrays that a text needs, and names them.
   void add(std::vector<ShaderText::WorkgroupArray> arrays, Names& names) {
     std::stable_sort(arrays.begin(), arrays.end(), [](const auto& a, const auto& b) { return a.count > b.count; });
     std::map<std::string, std::size_t> used;  // by type
@@ -108,7 +107,7 @@ class PhaseMemory {
   }
 
   std::int64_t bytes() const {
-    constexpr std::int64_t bytes_of_runner = 16;  // its word, rounded as others are
+    constexpr std::int64_t bytes_of_runner = 16;  // for its word, rounded up like the others
     std::int64_t bytes = bytes_of_runner;
     for (const auto& [type, counts] : counts_)
       for (const std::int64_t count : counts) bytes += workgroup_array_bytes(type, count);
@@ -123,10 +122,10 @@ class PhaseMemory {
     return fmt::format("memory_{}_{}", word, rank);
   }
 
-  std::map<std::string, std::vector<std::int64_t>> counts_;  // by type, from the largest on
+  std::map<std::string, std::vector<std::int64_t>> counts_;  // by type, in descending order
 };
 
-// The memory of one phase has no name that another shader's variables have.
+// A name that no variable of another shader has.
 std::string start_of_memory(std::size_t number) { return fmt::format("memory_start_{}", number); }
 
 class PhasesSource {
@@ -151,7 +150,7 @@ class PhasesSource {
       cases += run(i);
     }
     std::string source = enabled_features(all);
-    // Where a phase's memory is comes from private variables, which are taken to differ between threads.
+    // The location of a phase's memory is in private variables, which WGSL treats as non-uniform.
     if (all.uses_subgroups) source += "diagnostic(off, subgroup_uniformity);\n";
     source += declarations();
     const std::string builtins =
@@ -178,7 +177,7 @@ class PhasesSource {
     return lines + memory_.declarations();
   }
 
-  // Where a phase's memory is: the numbers of its row behind the first ones.
+  // The function that locates a phase's memory, from the numbers of its row after the header.
   std::string find_function() const {
     std::string variables, lines;
     std::size_t most = 0;
@@ -215,7 +214,7 @@ class PhasesSource {
     memory_.add(std::move(memory), names);
   }
 
-  // A phase as a function of the number of a workgroup.
+  // A phase as a function of a workgroup's number.
   std::string function(std::size_t number) const {
     const ShaderText& text = *texts_[number].text;
     const auto renamed_text = [&](const std::string& part) {
@@ -226,7 +225,7 @@ class PhasesSource {
                        subgroup_parameters(text, ", {}: u32"), renamed_text(text.body));
   }
 
-  // Copies operands to workgroup memory. All words are asked for before the first is needed.
+  // Copies operands to workgroup memory. All loads are issued before the first result is needed.
   std::string stage(std::size_t number) const {
     const ShaderText& text = *texts_[number].text;
     Staging staging;
@@ -246,12 +245,12 @@ class PhasesSource {
            staging.stores + "  workgroupBarrier();\n";
   }
 
-  // What a phase does before it begins, in this order.
+  // The steps before a phase begins, in this order.
   struct Staging {
     std::string declarations;
-    std::string loads;     // of words that others wrote
+    std::string loads;     // of words that other workgroups wrote
     std::string check;     // whether any was not written yet
-    std::string prepares;  // makes factors of some
+    std::string prepares;  // turns some of them into factors
     std::string stores;    // to workgroup memory
 
     void load(const std::string& name, const std::string& place) {
@@ -267,7 +266,7 @@ class PhasesSource {
     std::int64_t elements = 0;
     std::size_t buffer = 0;
 
-    // Stores an element, where there is one.
+    // Stores an element, if it exists.
     std::string store(const std::string& place, std::int64_t first_of_all, std::int64_t threads,
                       const std::string& value) const {
       const std::string line = fmt::format("{0}[{1} + (({2}) >> 2u)][({2}) & 3u] = {3};", array, first, place, value);
@@ -276,7 +275,7 @@ class PhasesSource {
     }
   };
 
-  // Calls `f` with the place of the element that a thread copies next, one that exists, and the first thread's.
+  // Calls `f` with the index of the element that a thread copies next, a clamped index, and the first thread's.
   template <class F>
   void for_each_place(std::int64_t elements, F f) const {
     for (std::int64_t first = 0; first < elements; first += threads_) {
@@ -293,7 +292,7 @@ class PhasesSource {
     });
   }
 
-  // Puts the parts of attention together as its own shader does (attention_parts.cpp).
+  // Combines the parts of attention as its own shader does (attention_parts.cpp).
   void stage_parts(const Staged& staged, const Combination& combination, const Names& names, Staging& staging) const {
     const std::int64_t parts = combination.parts, size = combination.size;
     const std::string sums = start_of_memory(2 * staged.buffer), rows = start_of_memory(2 * staged.buffer + 1);
@@ -304,7 +303,7 @@ class PhasesSource {
       const std::string total = fmt::format("total_{}_{}", staged.buffer, first);
       staging.load(top, fmt::format("{} + ({}) * 2u", rows, safe));
       staging.load(total, fmt::format("{} + ({}) * 2u + 1u", rows, safe));
-      // Threads past the last repeat it.
+      // Threads past the last part repeat it.
       scores += fmt::format("  {0}[{1}] = bitcast<f32>({2}); {3}[{1}] = bitcast<f32>({4});\n", tops, safe, top, totals,
                             total);
       weights += fmt::format(

@@ -11,7 +11,7 @@ namespace {
 
 struct Pooling {
   std::array<int, 2> kernel, stride, padding;
-  const TensorAccess &x, &y;  // their shapes: one of them may be a gradient
+  const TensorAccess &x, &y;  // only their shapes count: one of them may be a gradient
 
   template <class A>
   Pooling(const A& attrs, const TensorAccess& image, const TensorAccess& windows)

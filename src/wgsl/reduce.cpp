@@ -9,15 +9,15 @@
 #include "wgsl/row_reduction.h"
 #include "wgsl/tuned.h"
 
-// Reductions of whole tensors, or over axes that are not the last. A workgroup is a block of kept elements × threads
-// that share each one's reduced elements. Where few elements are kept and many reduced, the latter are cut into chunks
-// whose partial results a second shader combines; how depends only on the sizes.
+// Reductions of whole tensors, or over axes other than the last. A workgroup is a block of kept elements × threads that
+// share each one's reduced elements. If few elements are kept and many reduced, the latter are split into chunks whose
+// partial results a second shader combines; the split depends only on the sizes.
 namespace jerboa::wgsl {
 namespace {
 
 constexpr int small_threads = 128;  // of a workgroup, where the elements are few
 
-// How the work is divided. `width` kept elements, adjacent in memory, are reduced together by a thread.
+// How the work is divided. Each thread reduces `width` kept elements, adjacent in memory, together.
 struct Split {
   int width = 1, kept_lanes = 1, reduced_lanes = 1;
   std::int64_t chunks = 1;
@@ -35,7 +35,7 @@ Split split(Op op, bool along_kept, int width, std::int64_t kept, std::int64_t r
     while (split.kept_lanes < std::min<std::int64_t>(threads, 32) && split.kept_lanes < kept_groups)
       split.kept_lanes *= 2;
   while (split.threads() < threads && std::int64_t{split.reduced_lanes} * 4 < reduced) split.reduced_lanes *= 2;
-  // A whole workgroup, whose dispatch others can share.
+  // Fills the workgroup, so that others can share its dispatch.
   if (along_kept && !target.software)
     while (split.threads() < threads && split.kept_lanes < kept_groups) split.kept_lanes *= 2;
   if (op == Op::argmax) return split;
@@ -48,7 +48,7 @@ Split split(Op op, bool along_kept, int width, std::int64_t kept, std::int64_t r
     }
     return split;
   }
-  // Enough workgroups to fill a device, and enough elements for each thread to be worth it.
+  // Enough workgroups to fill a device, and enough elements per thread to be worthwhile.
   const std::int64_t groups = detail::divide_up(kept_groups, split.kept_lanes);
   constexpr std::int64_t wanted_groups = 256;
   while (groups * split.chunks < wanted_groups && split.chunks * split.reduced_lanes * 16 < reduced &&
@@ -57,8 +57,8 @@ Split split(Op op, bool along_kept, int width, std::int64_t kept, std::int64_t r
   return split;
 }
 
-// More of the kept elements for workgroups that share the dispatch of products with more threads: how the elements of a
-// sum are split does not depend on what else there is.
+// Gives workgroups that share the dispatch of products with more threads more of the kept elements: the way the
+// elements of a sum are split must not depend on other kernels.
 Split widened(Split split, const KernelWriter& writer) {
   if (split.kept_lanes > 1 && split.threads() == small_threads && writer.row_threads() > small_threads)
     split.kept_lanes *= writer.row_threads() / small_threads;
@@ -83,7 +83,7 @@ class ReduceWriter {
     const std::optional<ColumnShape> columns =
         target.tuned != nullptr && target.fixed_threads == 0 ? shape() : std::nullopt;
     const ColumnForm* tuned = columns ? target.tuned->form_of(*columns) : nullptr;
-    // The number of threads stays, so that the shader can share a dispatch with the same others.
+    // Keeps the number of threads, so that the shader can share a dispatch with the same others.
     if (tuned != nullptr && split_.threads() % tuned->kept_lanes == 0)
       split_ = {split_.width, tuned->kept_lanes, split_.threads() / tuned->kept_lanes, tuned->chunks};
     split_ = widened(split_, writer);
@@ -107,7 +107,7 @@ class ReduceWriter {
     return is_float(dtype_) ? DType::f32 : dtype_;
   }
 
-  // Sums of columns read four of a row at once.
+  // Sums of columns read four columns of a row at once.
   int width() const {
     Shader shader = writer_.shader("reduce", 1);
     return !kept_.empty() && has(op_, Trait::Folds) && is_float(dtype_) &&
@@ -116,7 +116,7 @@ class ReduceWriter {
                : 1;
   }
 
-  // `let element`, the first of the kept elements that a thread reduces, and `let in_range`. Threads past the last one
+  // Declares `element`, the first of the kept elements that a thread reduces, and `in_range`. Threads past the last one
   // repeat it.
   void write_element(Shader& shader, const std::string& group, int lanes) {
     const std::string count = shader.size(element_count(kept_));
@@ -164,7 +164,7 @@ class ReduceWriter {
     return fmt::format("chunk * {} + element", shader.size(element_count(kept_)));
   }
 
-  // What the body computes from a result, and its stores.
+  // Writes the body's computation on a result, and its stores.
   void finish(Shader& shader, const std::string& result, std::vector<std::string> indices) {
     indices.resize(kernel_.domain.size(), "0u");
     if (split_.width == 4) {
@@ -178,7 +178,7 @@ class ReduceWriter {
     for (const Store& store : kernel_.stores) body.store(store);
   }
 
-  // Combines the chunks' results. Those of bools are combined like any others.
+  // Combines the chunks' results, those of bools like any others.
   void write_last() {
     const int kept_lanes = split_.width == 4 ? 8 : 32;
     int chunk_lanes = 1;
@@ -209,9 +209,9 @@ class ReduceWriter {
   std::vector<Dim> kept_, reduced_;
   int number_;  // of the reduction in the body
   Op op_;
-  int operand_;  // what it reduces
+  int operand_;  // the reduced value
   DType dtype_;
-  KernelSpec elements_;  // what is computed for each element before it is reduced
+  KernelSpec elements_;  // the computation of each element before it is reduced
   Split split_;
   int partials_ = -1;
 };
@@ -229,7 +229,7 @@ std::optional<ColumnShape> column_shape_of(KernelWriter& writer) { return Reduce
 std::vector<ColumnForm> column_candidates(const Target& target, const ColumnShape& shape) {
   if (target.software || shape.columns <= 0 || shape.rows <= 0 || (shape.width != 1 && shape.width != 4)) return {};
   const int threads = std::min(256, target.max_invocations);
-  constexpr std::int64_t least_rows = 2;  // of a thread
+  constexpr std::int64_t least_rows = 2;  // per thread
   const std::int64_t groups = detail::divide_up(shape.columns, shape.width);
   std::vector<ColumnForm> forms;
   for (int kept = 1; kept <= 32 && kept < 2 * groups && kept <= threads; kept *= 2)

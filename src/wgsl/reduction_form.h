@@ -10,7 +10,7 @@
 
 namespace jerboa::wgsl {
 
-/// Rows that are reduced, each by some threads: norms, softmax, losses (loop.cpp). At the symbols' bounds.
+/// Reductions of rows, each by some threads: norms, softmax, losses (loop.cpp). At the symbols' upper bounds.
 struct RowShape {
   std::int64_t rows = 0, columns = 0;
   auto operator<=>(const RowShape&) const = default;
@@ -20,14 +20,14 @@ struct RowForm {
   int lanes = 1;  ///< threads that share a row, a power of two
   bool operator==(const RowForm&) const = default;
 };
-/// None where no rows are reduced.
+/// None if no rows are reduced.
 std::optional<RowShape> row_shape_of(const KernelSpec& kernel);
 std::vector<RowForm> row_candidates(const Target& target, const RowShape& shape);
 
-/// Columns that are reduced (reduce.cpp), whose elements are adjacent in memory to those of the next column.
+/// Reductions of columns (reduce.cpp), whose elements are adjacent in memory to those of the next column.
 struct ColumnShape {
   std::int64_t columns = 0, rows = 0;
-  int width = 1;  ///< columns that a thread takes at once: 1 or 4
+  int width = 1;  ///< columns that a thread processes at once: 1 or 4
   auto operator<=>(const ColumnShape&) const = default;
   std::string str() const;  ///< "256 columns of 1024, 4 at once"
 };
@@ -37,7 +37,7 @@ struct ColumnForm {
   bool operator==(const ColumnForm&) const = default;
 };
 class KernelWriter;
-/// Of a kernel that reduces; none where it does not reduce columns.
+/// None if the kernel, which must be a reduction, does not reduce columns.
 std::optional<ColumnShape> column_shape_of(KernelWriter& writer);
 std::vector<ColumnForm> column_candidates(const Target& target, const ColumnShape& shape);
 

@@ -4,7 +4,7 @@
 
 namespace jerboa::wgsl {
 
-/// Why the steps of a program cannot be phases of one dispatch (persistent.h), for those who catch it there.
+/// The reason why the steps of a program cannot be phases of one dispatch (persistent.h); caught there.
 struct Refusal {
   std::string reason;
 };

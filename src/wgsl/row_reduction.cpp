@@ -20,7 +20,7 @@ RowReduction::RowReduction(Shader& shader, Op op, DType dtype, int width)
                                    : value_type(dtype)) {
   const std::string none = neutral(op, dtype);
   total_ = shader_.var("total", type_, width == 4 ? fmt::format("vec4f({})", none) : none);
-  // No element yet: an index after all others, so that ties and the neutral value itself give the first.
+  // No element yet: an index greater than all others, so that ties with the identity give the first element.
   if (op == Op::argmax) index_ = shader_.var("place", "u32", "0xffffffffu");
 }
 

@@ -4,7 +4,7 @@
 #include "wgsl/row_reduction.h"
 #include "wgsl/whole_kernels.h"
 
-// Running sums along lines. One thread scans a whole line where lines are short or the driver is a software driver;
+// Running sums along lines. One thread scans a whole line if lines are short or the driver is a software driver;
 // otherwise a workgroup scans it tile by tile: each thread sums some adjacent elements, and the prefix before them is
 // computed in workgroup memory.
 namespace jerboa::wgsl {
@@ -37,7 +37,7 @@ class Cumsum {
 
   void write_whole_lines() {
     Shader shader = shader_of_elements(writer_, "cumsum_lines", lines_.count());
-    // Sums of runs, and of what precedes each: one long sum would lose more precision.
+    // Sums of runs, plus the total before each run: one long sum would lose more precision.
     shader.line("let line = element;");
     shader.line("var before = {0}(0); var total = {0}(0);", type_);
     shader.open("for (var place = 0u; place < {}; place++) {{", shader.loop_end(shader.size(lines_.length)));

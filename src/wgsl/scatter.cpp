@@ -5,13 +5,13 @@
 #include "wgsl/whole_kernels.h"
 
 // Scatters without atomics: each written element has exactly one thread that writes it. Updates with equal indices are
-// found by scanning the whole line where it is short, otherwise in lists sorted by index.
+// found by scanning the whole line if it is short, otherwise in lists sorted by index.
 namespace jerboa::wgsl {
 namespace {
 
 bool is_multiple(const Dim& size, std::int64_t of) { return size.is_constant() && size.value() % of == 0; }
 
-// Rows of dy by the id of their position.
+// Adds the rows of dy by the id of their position.
 class EmbeddingGrad {
  public:
   explicit EmbeddingGrad(KernelWriter& writer)
@@ -26,7 +26,7 @@ class EmbeddingGrad {
   void write() {
     const std::int64_t count = count_.upper_bound();
     constexpr std::int64_t few = 64, little = 1 << 20;
-    if (count <= few || count * rows_.upper_bound() * width_.upper_bound() <= little) return write_by_looking();
+    if (count <= few || count * rows_.upper_bound() * width_.upper_bound() <= little) return write_by_scanning();
     const SortedLines sorted =
         sort_lines(writer_, 1, count_,
                    [&](Shader& shader, const std::string&, const std::string& place) { return id(shader, place); });
@@ -48,7 +48,7 @@ class EmbeddingGrad {
   }
 
   // Each result scans all ids.
-  void write_by_looking() {
+  void write_by_scanning() {
     Shader shader = shader_of_elements(writer_, "embedding_grad_small", rows_ * width_);
     shader.line("let row = element / {0}; let column = element % {0};", shader.size(width_));
     shader.line("var sum = 0.0;");
@@ -62,7 +62,7 @@ class EmbeddingGrad {
     add_shader_of_elements(writer_, std::move(shader), rows_ * width_);
   }
 
-  // Where each row's positions begin in the sorted list.
+  // Computes where each row's positions begin in the sorted list.
   int write_starts(const SortedLines& sorted) {
     const Dim count = rows_ + Dim(1);
     const int starts = writer_.workspace(DType::u32, count);
@@ -89,8 +89,8 @@ class EmbeddingGrad {
 
   Dim across() const { return wide_ ? groups_of(width_, 4) : width_; }
 
-  // `row` and `column` of the thread, which has one column or four, and its `sum`.
-  void write_own_columns(Shader& shader) const {
+  // Declares `row` and `column` of the thread, which has one column or four, and its `sum`.
+  void write_thread_columns(Shader& shader) const {
     shader.line("let row = element / {0}; let column = element % {0}{1};", shader.size(across()), wide_ ? " * 4u" : "");
     shader.line("var sum = {};", wide_ ? "vec4f()" : "0.0");
   }
@@ -121,12 +121,12 @@ class EmbeddingGrad {
     shader.close();
   }
 
-  // One id may occur at most positions: sums of blocks of sorted positions with the same id.
+  // One id may occur at most positions, so blocks of sorted positions with the same id are summed first.
   int write_block_sums(const SortedLines& sorted) {
     const Dim blocks = floor_divide(count_, block), count = blocks * across();
     const int sums = writer_.workspace(DType::f32, groups_of(count_, block) * width_);
     Shader shader = shader_of_elements(writer_, "embedding_grad_blocks", count);
-    write_own_columns(shader);
+    write_thread_columns(shader);
     shader.line("var next = row * {0}u; let end = next + {0}u;", block);
     const std::string first = shader.load(sorted.keys, "next"), last = shader.load(sorted.keys, "end - 1u");
     shader.line("if ({} != {}) {{ return; }}", first, last);
@@ -139,7 +139,7 @@ class EmbeddingGrad {
   void write_sums(const SortedLines& sorted, int starts, int block_sums) {
     const Dim count = rows_ * across();
     Shader shader = shader_of_elements(writer_, "embedding_grad", count);
-    write_own_columns(shader);
+    write_thread_columns(shader);
     shader.line("var next = {}; let end = {};", shader.load(starts, "row"), shader.load(starts, "row + 1u"));
     shader.line("let first_block = min((next + {0}u) / {1}u * {1}u, end);", block - 1, block);
     write_rows(shader, sorted, "first_block");
@@ -159,8 +159,8 @@ class EmbeddingGrad {
   bool wide_ = false;
 };
 
-// Updates along an axis. Of those that share an index, one thread does the work: it overwrites with the last, or adds
-// all in order.
+// Updates along an axis. Among those that share an index, one thread does the work: it overwrites with the last, or
+// adds all in order.
 class ScatterAlong {
  public:
   ScatterAlong(KernelWriter& writer, bool adds)
@@ -177,7 +177,7 @@ class ScatterAlong {
     if (x.binding != out_.binding) write_copy(writer_, x, out_);
     constexpr std::int64_t few = 128;
     if (lines_.length.upper_bound() <= few)
-      write_by_looking();
+      write_by_scanning();
     else
       write_sorted();
   }
@@ -194,7 +194,7 @@ class ScatterAlong {
     shader.line("total = total {} {};", out_.dtype == DType::boolean ? "||" : "+", value);
   }
 
-  void write_by_looking() {
+  void write_by_scanning() {
     const Dim count = lines_.count() * lines_.length;
     Shader shader = shader_of_elements(writer_, "scatter_small", count);
     // Adjacent lines in memory go to adjacent threads.
@@ -202,7 +202,7 @@ class ScatterAlong {
     shader.line("let index = {};", index(shader, "line", "place"));
     shader.line("if (index >= {}) {{ return; }}", shader.size(size_));
     const std::string length = shader.size(lines_.length);
-    // The last writes; the first adds.
+    // When overwriting, the last update writes; when adding, the first adds them all.
     shader.open("for (var other = {}; other < {}; other++) {{", adds_ ? "0u" : "place + 1u", adds_ ? "place" : length);
     shader.line("if ({} == index) {{ return; }}", index(shader, "line", "other"));
     shader.close();

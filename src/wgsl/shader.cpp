@@ -26,7 +26,7 @@ std::string literal(double value, DType dtype) {
   if (dtype == DType::boolean) return value != 0 ? "true" : "false";
   if (dtype == DType::i32) return fmt::format("i32({})", static_cast<std::int32_t>(static_cast<std::int64_t>(value)));
   if (dtype == DType::u32) return fmt::format("{}u", static_cast<std::uint32_t>(static_cast<std::int64_t>(value)));
-  // WGSL has no literals for infinities and NaN, which ops may assume do not occur, nor for subnormal numbers.
+  // WGSL has no literals for infinities and NaN, which it may assume do not occur, nor for subnormal numbers.
   constexpr double largest = std::numeric_limits<float>::max(), smallest = std::numeric_limits<float>::min();
   if (std::isnan(value)) value = 0;
   value = std::clamp(value, -largest, largest);
@@ -276,7 +276,7 @@ std::string Shader::load_from(int memory, const std::string& buffer, const std::
   if (dtype == DType::i8)
     return fmt::format("f32(extractBits(bitcast<i32>({0}), (({1}) & 3u) * 8u, 8u))",
                        word_at(fmt::format("({}) >> 2u", index)), index);
-  // Value j of 32 is in byte j % 16 of 16: in the low half for the first 16, in the high half for the rest.
+  // Value j of 32 is in byte j % 16 of 16: in the low nibble for the first 16, in the high nibble for the rest.
   if (dtype == DType::i4)
     return fmt::format("f32(i32(extractBits({0}, (({1}) & 3u) * 8u + ((({1}) >> 4u) & 1u) * 4u, 4u)) - 8)",
                        word_at(fmt::format("(({0}) >> 5u) * 4u + ((({0}) & 15u) >> 2u)", index)), index);
@@ -312,8 +312,8 @@ std::int64_t Shader::staged(int memory) const {
   return is_passed(memory) && use.read && use.wide && shader_memory.has_fixed_size && elements <= most ? elements : 0;
 }
 
-// An element is a word with the bits of its value in the shader. What reads and writes words is declared by
-// phases_source.
+// An element is a word with the bits of its value in the shader. The functions that read and write words are declared
+// by phases_source.
 std::string Shader::passed_functions(int memory) const {
   const DType dtype = memories_[static_cast<std::size_t>(memory)].dtype;
   const Use& use = uses_.at(memory);
@@ -360,7 +360,7 @@ std::string Shader::passed_functions(int memory) const {
   return text;
 }
 
-// What the shader before the merge has as memories, it has as buffers.
+// A combination's members are memory numbers before the shader is finished, and buffer numbers after.
 void Shader::add_combination(Finished& finished) const {
   if (!combination_) return;
   Combination combination = *combination_;
@@ -398,7 +398,7 @@ std::string Shader::store_function(int memory, const std::vector<std::string>& b
   return text;
 }
 
-// Where a shader needs more buffers than it may bind, the smallest that it only reads share one.
+// If a shader needs more buffers than it may bind, the smallest read-only ones share one.
 std::vector<int> Shader::memories_to_pack() const {
   int count = 0;
   std::vector<int> candidates;
@@ -432,7 +432,7 @@ void Shader::refuse_bindings(int count) const {
                   name_, count, target_.max_bindings));
 }
 
-// What finishes an element may give others that are finished too.
+// Finishing an element may produce others that are finished too.
 void Shader::write_finishing() {
   std::set<int> written;
   while (written != finished_uses_)
@@ -449,7 +449,7 @@ void Shader::write_finishing() {
     }
 }
 
-// What computes an element may read others that are computed too.
+// Computing an element may read others that are computed too.
 void Shader::write_computed_loads() {
   if (computed_ == nullptr) return;
   std::set<int> written;

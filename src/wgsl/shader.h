@@ -14,11 +14,11 @@
 
 namespace jerboa::wgsl {
 
-/// How a shader reaches its memory. All but `bound` is for the phases of one dispatch (persistent.h).
+/// How a shader accesses its memory. All but `bound` are for the phases of one dispatch (persistent.h).
 enum class MemoryAccess : std::uint8_t {
-  bound,   ///< in buffers of its own
-  placed,  ///< somewhere in a buffer that it shares with others: private variables say where
-  passed   ///< in words that other workgroups of the same dispatch write or read, one for each element
+  bound,   ///< in its own buffers
+  placed,  ///< at an offset, held in private variables, of a buffer that it shares with others
+  passed   ///< in words that other workgroups of the same dispatch write or read, one per element
 };
 
 /// Memory that a shader may bind: a binding of the kernel, or workspace. f16 and bf16 values become f32 in the shader,
@@ -31,16 +31,16 @@ struct ShaderMemory {
   bool has_fixed_size = true;  ///< otherwise a run may use less of it
 };
 
-/// What takes the elements that a kernel would store to a memory: an element-wise loop over them, whose results are
-/// stored instead, or a convolution of one token per sequence, for those that it reads.
+/// Processes the elements that a kernel would store to a memory: an element-wise loop over them, whose results are
+/// stored instead, or a convolution of one token per sequence, for the elements that it reads.
 struct Finishing {
   KernelSpec kernel;
-  bool stores = false;  ///< whether the elements are stored as well
+  bool stores = false;  ///< whether the elements themselves are stored as well
 };
 
 /// The WGSL type that values of this type have in a shader: f32, i32, u32 or bool.
 std::string value_type(DType dtype);
-/// An f32 as it is after it was stored as a float of this type; bf16 needs the function round_bf16.
+/// An f32 rounded as if it were stored as a float of this type; bf16 needs the function round_bf16.
 std::string rounded_value(const std::string& value, DType dtype);
 /// A WGSL literal.
 std::string literal(double value, DType dtype);
@@ -56,16 +56,16 @@ std::string literal(double value, DType dtype);
 /// `main` begins with `group`, the number of the workgroup, and `lane`, that of the thread in it.
 class Shader {
  public:
-  /// `computed`: memories that are not there, but whose elements these loops give; only `load` reads them. `finished`:
-  /// what takes the elements that `store` is given for a memory.
+  /// `computed`: memories without storage, whose elements these loops compute; only `load` reads them. `finished`: the
+  /// kernels that process the elements passed to `store` for a memory.
   Shader(Target target, std::string name, std::vector<ShaderMemory> memories, int threads,
          const std::map<int, KernelSpec>* computed = nullptr, const std::map<int, Finishing>* finished = nullptr);
 
   const Target& target() const { return target_; }
   int threads() const { return threads_; }
 
-  /// A line of main, indented. Arguments are constant references: each combination of others would instantiate another
-  /// function, which WASM would have to carry.
+  /// A line of main, indented. Arguments are constant references: each other combination would instantiate another
+  /// function, which adds to the WASM.
   template <class... Args>
   void line(fmt::format_string<Args...> format, const Args&... args) {
     append(fmt::vformat(format, fmt::make_format_args(args...)));
@@ -81,7 +81,7 @@ class Shader {
   void otherwise();
   void barrier() { append("workgroupBarrier();"); }
 
-  /// What follows, up to end_function(), is the body of this function instead of main's.
+  /// Until end_function(), lines go to the body of this function instead of main's.
   void begin_function(const std::string& signature);
   void end_function();
 
@@ -109,11 +109,11 @@ class Shader {
   /// Four elements without conversion, by the index of the group of four: a vec4f, or a vec2u that holds f16. Only for
   /// memory that can_be_wide.
   std::string load_words(int memory, const std::string& number);
-  /// 16 bytes without conversion, by their number: a vec4u that holds f32 or 16-bit floats. Only for memory that
+  /// 16 bytes without conversion, by their index: a vec4u that holds f32 or 16-bit floats. Only for memory that
   /// can_be_read_in_sixteens.
   std::string load_sixteen_bytes(int memory, const std::string& number);
   bool can_be_read_in_sixteens(int memory) const;
-  /// 16 bytes of int8 or int4 weights, by their number: a vec4u. Only for memory that can_load_blocks.
+  /// 16 bytes of int8 or int4 weights, by their index: a vec4u. Only for memory that can_load_blocks.
   std::string load_block(int memory, const std::string& number);
   bool can_load_blocks(int memory) const;
   /// The name of memory that can_be_wide.
@@ -148,13 +148,13 @@ class Shader {
   /// For shaders that use f16 beyond loads and stores.
   void use_f16() { uses_f16_ = true; }
   /// Binds all memory read_write, although some of it is only read: compilers may move loads of memory that nothing
-  /// writes, and so undo the prefetching of the next tiles.
+  /// writes, which undoes the prefetching of the next tiles.
   void keep_loads_in_place() { keeps_loads_in_place_ = true; }
   /// The same for one memory alone, so that dispatches that read the others stay independent.
   void keep_loads_in_place(int memory) { use_of(memory).read_write = true; }
-  /// Says that some loops go as far as data says (ShaderText::loops_over_data).
+  /// Declares that the bounds of some loops are data (ShaderText::loops_over_data).
   void loop_over_data() { loops_over_data_ = true; }
-  /// Says that the shader only puts parts of attention together; its buffers by the number of their memory.
+  /// Declares that the shader does nothing but combine the parts of attention; its buffers are given as memory numbers.
   void set_combination(const Combination& combination) { combination_ = combination; }
   bool uses_subgroups() const { return uses_subgroups_; }
   bool uses_f16() const { return uses_f16_; }
@@ -168,11 +168,11 @@ class Shader {
   };
   struct Finished {
     ShaderText text;
-    ShaderSource source;  ///< its text as a whole
+    ShaderSource source;  ///< the complete source
     std::vector<Binding> bindings;
     std::vector<Dim> sizes;
   };
-  /// For this many workgroups. Where they need two dimensions, those past the last do nothing.
+  /// Finishes the shader for this many workgroups. If they need two dimensions, those past the last do nothing.
   Finished finish(const Dim& workgroups);
 
  private:
@@ -185,11 +185,11 @@ class Shader {
   bool is_placed(int memory) const {
     return has_phases && memories_[static_cast<std::size_t>(memory)].access == MemoryAccess::placed;
   }
-  /// The element of a buffer's array with this number.
+  /// The element with this index in a buffer's array.
   std::string at(int memory, const std::string& buffer, const std::string& number) const;
-  /// Elements of memory that is passed, which a phase copies to workgroup memory: all, if they are read in fours and
-  /// few, and always the same number. Words that others wrote come from the device's shared cache each time, a sector
-  /// for each word of a four.
+  /// The number of elements of passed memory that a phase copies to workgroup memory: all, if they are read in fours,
+  /// are few, and their number is fixed. Words that others wrote come from the device's shared cache each time, one
+  /// sector for each word of a four.
   std::int64_t staged(int memory) const;
   std::string passed_functions(int memory) const;
   void append(const std::string& text);
@@ -201,7 +201,7 @@ class Shader {
   void write_computed_loads();
   bool is_half(int memory) const;  // f16 that needs no unpacking
   bool is_wide(int memory) const { return uses_.at(memory).wide; }
-  bool is_packed_pair(int memory) const;  // 16-bit elements that the shader must take out of 32-bit words
+  bool is_packed_pair(int memory) const;  // 16-bit elements that the shader must extract from 32-bit words
   int segments(int memory) const;
   std::vector<int> memories_to_pack() const;
   [[noreturn]] void refuse_bindings(int count) const;
@@ -217,7 +217,7 @@ class Shader {
   int threads_;
   const std::map<int, KernelSpec>* computed_;
   const std::map<int, Finishing>* finished_;
-  std::set<int> finished_uses_;  // memories for which there are elements to finish
+  std::set<int> finished_uses_;  // memories with elements to finish
   std::map<int, Use> uses_;
   std::vector<Dim> sizes_;
   std::map<std::string, int> size_numbers_;

@@ -16,7 +16,7 @@ namespace {
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_word(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || is_digit(c) || c == '_'; }
 
-// The words after each occurrence of a keyword.
+// The identifiers after each occurrence of a keyword.
 std::vector<std::string> names_after(const std::string& text, std::string_view keyword) {
   std::vector<std::string> names;
   for (std::size_t at = text.find(keyword); at != std::string::npos; at = text.find(keyword, at + 1)) {
@@ -31,8 +31,8 @@ constexpr const char* parameters = "group: u32, lane: u32";
 
 }  // namespace
 
-// Every shader passes through here, so that a tenth of the compiler's time was spent on it: what stays as it is is
-// copied in one piece, and numbers are not looked up.
+// Every shader passes through here, which once took a tenth of the compiler's time: unchanged text is copied in one
+// piece, and numbers are not looked up.
 std::string renamed(std::string_view text, const Names& names) {
   std::string result;
   result.reserve(text.size() + text.size() / 4);
@@ -161,9 +161,9 @@ bool has_independent_threads(const ShaderText& text) {
 
 bool waits_in_loops(const ShaderText& text) {
   const std::string all = text.functions + "fn main() {\n" + text.body + "}\n";
-  std::set<std::string, std::less<>> waiting;  // functions, each declared before those that call it
+  std::set<std::string, std::less<>> waiting;  // functions, each declared before its callers
   std::string function;
-  std::vector<bool> is_loop;  // by block that is open
+  std::vector<bool> is_loop;  // by open block
   bool is_named_next = false, is_loop_next = false;
   for (std::size_t at = 0; at < all.size(); ++at) {
     if (all[at] == '{') is_loop.push_back(std::exchange(is_loop_next, false));
@@ -221,11 +221,11 @@ ShaderText merge(const std::vector<ShaderPart>& parts) {
         fmt::format("fn part_{}({}{}) {{\n{}}}\n", number, parameters, subgroup_parameters(text, ", {}: u32"),
                     renamed(with_sizes_from(text.body, part.first_size), names));
     const std::string end = number == 0 ? part.workgroups : fmt::format("({} + {})", first, part.workgroups);
-    const std::string own = number == 0 ? "group" : fmt::format("(group - {})", first);
-    std::string call = fmt::format("part_{}({}, lane{});", number, own, subgroup_parameters(text, ", {}"));
+    const std::string part_group = number == 0 ? "group" : fmt::format("(group - {})", first);
+    std::string call = fmt::format("part_{}({}, lane{});", number, part_group, subgroup_parameters(text, ", {}"));
     if (part.split > 1) {
-      const std::string split = fmt::format("{} * {}u + lane / {}u", own, part.split, part.threads);
-      call = fmt::format("if ({0} < {1}) {{ part_{2}({0}, lane % {3}u); }}", split, part.own_workgroups, number,
+      const std::string split = fmt::format("{} * {}u + lane / {}u", part_group, part.split, part.threads);
+      call = fmt::format("if ({0} < {1}) {{ part_{2}({0}, lane % {3}u); }}", split, part.original_workgroups, number,
                          part.threads);
     }
     merged.body += fmt::format("  {}if (group < {}) {{ {} }}\n", number == 0 ? "" : "else ", end, call);

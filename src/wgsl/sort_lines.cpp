@@ -4,9 +4,9 @@
 
 #include "wgsl/lines.h"
 
-// Lines are cut into blocks. Each is sorted separately: in workgroup memory, or, where it is short or the driver is a
-// software driver, by counting the elements that precede each one. Sorted blocks are merged pairwise, or, where only a
-// few elements are needed, the first of each are collected and sorted again.
+// Lines are split into blocks. Each is sorted separately: in workgroup memory, or, if it is short or the driver is a
+// software driver, by counting the elements that precede each one. Sorted blocks are merged pairwise, or, if only a few
+// elements are needed, the first of each are collected and sorted again.
 namespace jerboa::wgsl {
 namespace {
 
@@ -161,7 +161,7 @@ SortedLines sort_lines(KernelWriter& writer, const Dim& lines, const Dim& length
 void select_lowest(KernelWriter& writer, const Dim& lines, const Dim& length, const Dim& k, const LineKey& key,
                    const RankedElement& use) {
   const BlockForm form = block_form(writer.target(), length.upper_bound());
-  // One block.
+  // One block is enough.
   if (length.upper_bound() <= form.block) {
     write_blocks(writer, lines, length, form, key,
                  [&](Shader& shader, const std::string& line, const std::string&, const std::string& rank,
@@ -183,7 +183,7 @@ void select_lowest(KernelWriter& writer, const Dim& lines, const Dim& length, co
     add_shader_of_elements(writer, std::move(shader), count);
     return;
   }
-  // The lowest of each block, block by block: equal keys stay in order of position.
+  // Collects the lowest keys of each block, block by block: equal keys stay in order of position.
   const int keys = writer.workspace(DType::u32, lines * found), places = writer.workspace(DType::u32, lines * found);
   write_blocks(writer, lines, length, form, key,
                [&](Shader& shader, const std::string& line, const std::string& chunk, const std::string& rank,

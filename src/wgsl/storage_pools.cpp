@@ -27,7 +27,8 @@ void StoragePools::make(const std::set<int>& used, const std::set<int>& written,
     const bool is_storage = std::all_of(members.begin(), members.end(), [&](int member) {
       return program_.buffers[index(member)].where == Buffer::Where::storage;
     });
-    if (members.size() > 1 && !is_storage) throw Refusal{"a kernel has an input where it has a parameter elsewhere"};
+    if (members.size() > 1 && !is_storage)
+      throw Refusal{"a kernel reads an input where it reads a parameter in another layer"};
     std::int64_t bytes = 0;
     for (const int member : members) bytes += placed_bytes(member, target);
     if (bytes > target.max_binding_bytes) throw Refusal{"its parameters do not fit the bindings of a shader"};

@@ -9,21 +9,21 @@
 
 namespace jerboa::wgsl {
 
-/// Storage that the same operand of a shader names in different layers, which therefore must be in one buffer: a shader
-/// cannot choose a binding while it runs.
+/// Storage that the same operand of a shader refers to in different layers, which therefore must be in one buffer: a
+/// shader cannot choose a binding at run time.
 class StoragePools {
  public:
   explicit StoragePools(Program& program);
 
   void unite(int a, int b) { parent_[static_cast<std::size_t>(find(a))] = find(b); }
 
-  /// Puts what is only read into as few buffers as hold it, and what is written into one for each operand. The pools
-  /// become buffers of the program.
+  /// Puts storage that is only read into as few buffers as can hold it, and storage that is written into one per
+  /// operand. The pools become buffers of the program.
   void make(const std::set<int>& used, const std::set<int>& written, const Target& target);
 
-  /// The buffer that is bound for this one, and where this one is in it. After make().
+  /// The buffer that is bound for this one, and this one's offset in it. After make().
   std::pair<int, std::int64_t> place(int buffer) const;
-  /// Whether anything in a buffer that is bound is written.
+  /// Whether anything in a bound buffer is written.
   bool is_written(int bound) const { return written_.contains(bound); }
 
  private:
@@ -38,7 +38,7 @@ class StoragePools {
 
   Program& program_;
   std::vector<int> parent_;
-  std::set<int> written_;  // that are bound
+  std::set<int> written_;  // bound buffers
 };
 
 }  // namespace jerboa::wgsl

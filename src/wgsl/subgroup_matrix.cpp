@@ -14,14 +14,14 @@ MatrixWriter::MatrixWriter(Shader& shader)
     return;
   }
   shader.use_f16();
-  // Compilers must not know how often loops run: with all of them unrolled, drivers on the CPU take minutes.
+  // Compilers must not know the trip counts of loops: with all of them unrolled, software drivers take minutes.
   shader.declare("var<private> sixteen: u32;\n");
   shader.line("sixteen = 16u + (group >> 31u);");  // which no compiler can know to be 16
   shader.line("let subgroup = lane / {0}u; let subgroup_lane = lane % {0}u;", subgroup_size);
 }
 
 void MatrixWriter::declare_sums(const std::string& name) {
-  // Not `var NAME: TYPE;`, which leaves what it held in the loop's last round.
+  // Not `var NAME: TYPE;`, which would keep its value from the loop's last iteration.
   shader_.line("var {} = {}();", name, emulated_ ? "array<f32, 8>" : "subgroup_matrix_result<f32, 16, 16>");
 }
 
@@ -57,8 +57,8 @@ void MatrixWriter::store(const std::string& sums, const Place& place) {
     shader_.line("subgroupMatrixStore<row_major>(&{}, {}, {}, {}u);", place.array, place.start, sums, place.pitch);
 }
 
-// Thread i has the sums of row i / 2, columns i % 2 * 8 … + 7: of a left matrix it needs that row, of a right one those
-// columns.
+// Thread i has the sums of row i / 2, columns i % 2 * 8 … + 7: it needs that row of a left matrix, and those columns of
+// a right one.
 std::string MatrixWriter::load_function(Kind kind, Order order, const std::string& array) {
   std::string name = fmt::format("load_{}_by_{}_{}", text_of(kind), order == Order::rows ? "rows" : "columns", array);
   const bool left = kind == Kind::left, by_rows = order == Order::rows;
@@ -77,9 +77,9 @@ std::string MatrixWriter::store_function(const std::string& array) {
   std::string name = fmt::format("store_matrix_{}", array);
   shader_.declare(
       fmt::format("fn {}(start: u32, pitch: u32, lane: u32, sums: array<f32, 8>) {{\n"
-                  "  var own = sums;\n"
+                  "  var elements = sums;\n"
                   "  for (var i = 0u; i < sixteen / 2u; i++) {{ {}[start + lane / 2u * pitch + lane % 2u * 8u + i] = "
-                  "own[i]; }}\n}}\n",
+                  "elements[i]; }}\n}}\n",
                   name, array));
   return name;
 }

@@ -8,8 +8,8 @@
 namespace jerboa::wgsl {
 
 /// Writes operations on 16×16 matrices that the threads of a subgroup hold together: operands of f16, sums of f32.
-/// Where the target only emulates them, they are functions that any device runs: each of 32 threads then keeps what it
-/// needs for half a row of sums, so that only loads and stores exchange data.
+/// Targets that only emulate them use functions that run on any device: each of 32 threads then keeps the data for half
+/// a row of sums, so that only loads and stores exchange data.
 ///
 ///   MatrixWriter matrices(shader);
 ///   matrices.declare_sums("sums");
@@ -18,22 +18,22 @@ namespace jerboa::wgsl {
 ///   matrices.multiply("a", "b", "sums");
 ///   matrices.store("sums", {"results", "0u", 16});
 ///
-/// All threads of a subgroup must run each of them. What other threads put into the arrays is only there behind a
-/// barrier.
+/// All threads of a subgroup must run each operation. Values that other threads stored in the arrays are visible only
+/// after a barrier.
 class MatrixWriter {
  public:
   static constexpr int size = 16;           ///< rows and columns of a matrix
   static constexpr int subgroup_size = 32;  ///< threads
   enum class Kind : std::uint8_t { left, right };
-  enum class Order : std::uint8_t { rows, columns };  ///< what stands side by side in memory
+  enum class Order : std::uint8_t { rows, columns };  ///< which elements are contiguous in memory
 
-  /// Where a matrix stands in an array in workgroup memory: of f16 for operands, of f32 for sums.
+  /// The location of a matrix in an array in workgroup memory: of f16 for operands, of f32 for sums.
   struct Place {
     std::string array, start;
     int pitch;  ///< elements from one row, or column, to the next
   };
 
-  /// Makes the names `subgroup` and `subgroup_lane` known to main; to be called before anything else is written to it.
+  /// Declares `subgroup` and `subgroup_lane` in main; must be constructed before anything else is written to it.
   explicit MatrixWriter(Shader& shader);
 
   bool is_emulated() const { return emulated_; }

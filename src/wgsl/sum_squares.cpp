@@ -44,7 +44,7 @@ class SumSquares {
     std::int64_t groups = 1;
   };
 
-  // Enough to fill a device, and enough elements for each thread to be worth it.
+  // Enough workgroups to fill a device, and enough elements per thread to be worthwhile.
   std::int64_t workgroups_for(std::int64_t elements) const {
     constexpr std::int64_t most = 1024, each = 8;
     return std::clamp<std::int64_t>(elements / (threads_ * each), 1, most);
@@ -61,7 +61,7 @@ class SumSquares {
     return end;
   }
 
-  // Returns how many partial sums it leaves.
+  // Returns the number of partial sums that it writes.
   std::int64_t write_some(std::size_t first, std::size_t end, int partials, std::int64_t before) {
     Shader shader = writer_.shader("sum_squares", threads_);
     RowReduction total(shader, Op::sum, DType::f32);

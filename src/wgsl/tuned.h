@@ -7,9 +7,9 @@
 
 namespace jerboa::wgsl {
 
-/// What Target::tuned is: forms that were measured on a device. Compiling only asks for them; who measures them, and
-/// their file, are in wgsl/tuning, which a compiler for browsers does without. Null: none was measured for the sizes,
-/// or it does not suit what is computed.
+/// The type behind Target::tuned: forms that were measured on a device. The emitter only queries them; the measurements
+/// and their file are in wgsl/tuning, which a compiler for browsers leaves out. Null: none was measured for the sizes,
+/// or it does not suit the kernel.
 class TunedForms {
  public:
   virtual ~TunedForms() = default;

@@ -8,8 +8,8 @@
 namespace jerboa {
 namespace {
 
-// Workgroups of 128 threads and 24 KiB that run concurrently, by name, for hosts that do not count them
-// (backend/webgpu/resident_workgroups.h): WebGPU does not report how many multiprocessors there are.
+// The number of workgroups of 128 threads and 24 KiB that run concurrently, by adapter name, for hosts that do not
+// measure it (backend/webgpu/resident_workgroups.h): WebGPU does not report the number of multiprocessors.
 int resident_workgroups(const std::string& adapter) { return adapter.find("H200") != std::string::npos ? 264 : 0; }
 
 std::int64_t bounded(std::uint64_t bytes) {
@@ -21,7 +21,7 @@ std::int64_t bounded(std::uint64_t bytes) {
 Target webgpu_target(const WebGpuFacts& facts) {
   Target target = Target::webgpu_default();
   target.max_buffer_bytes = bounded(facts.max_buffer_bytes);
-  // A multiple of every alignment, so that parts of a tensor can be bound one after another.
+  // Rounded down to a multiple of every alignment, so that parts of a tensor can be bound one after another.
   target.max_binding_bytes = bounded(facts.max_binding_bytes) / 256 * 256;
   target.max_bindings = static_cast<int>(facts.max_bindings);
   target.max_workgroups = static_cast<int>(facts.max_workgroups);

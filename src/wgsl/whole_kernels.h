@@ -6,7 +6,8 @@
 
 namespace jerboa::wgsl {
 
-/// The shaders of an op on whole tensors. One specialisation for each; a missing one is a compile error that names it.
+/// The shaders of an op on whole tensors. Each op needs a specialisation; a missing one is a compile error that names
+/// it.
 template <Op op>
 void write_whole_op(KernelWriter& writer) = delete;
 

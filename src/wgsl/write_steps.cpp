@@ -36,7 +36,7 @@ void refuse_more_than_u32_counts(const std::string& what, std::int64_t elements)
         "{} has {} elements, but shaders count them in 32 bits: split it, or run it on the CPU", what, elements));
 }
 
-// A product's weights have the shape of the whole batch, but are there once.
+// A product's weights have the shape of the whole batch, but are stored once.
 Shape without_repetition(const TensorAccess& access) {
   Shape shape;
   for (std::size_t axis = 0; axis < access.shape.size(); ++axis)
@@ -49,7 +49,7 @@ class StepsWriter {
   StepsWriter(Program& program, const Target& target, bool in_phases)
       : program_(program), target_(target), in_phases_(in_phases) {}
 
-  /// `workgroups`: of a dispatch's, those for each part where they are shared.
+  /// `workgroups`: for the parts that share those of a dispatch, how many each has.
   std::vector<WrittenStep> write(std::map<std::size_t, int> workgroups = {}) {
     workgroups_ = std::move(workgroups);
     const std::vector<FoldedPart> parts = fold_kernels(program_, target_);
@@ -60,7 +60,7 @@ class StepsWriter {
   }
 
  private:
-  // How many threads most of the products that are computed in tiles have in a workgroup.
+  // The number of threads per workgroup that most of the products computed in tiles have.
   int threads_of_products(const std::vector<FoldedPart>& parts) {
     constexpr int many = 256;
     int more_with_many = 0;
@@ -157,7 +157,7 @@ class StepsWriter {
       return found != large.end() && found->second >= 0 ? found->second : workspace(slot, bytes);
     };
     ++kernels_;
-    // The first shader multiplies; those after it combine partial results.
+    // The first shader multiplies; later ones combine partial results.
     Dim operations = detail::operations_of(writer.kernel());
     if (part.folded.companion) operations = operations + detail::operations_of(*part.folded.companion);
     for (const KernelWriter::Step& written : writer.steps()) {
@@ -207,8 +207,8 @@ class StepsWriter {
     return target;
   }
 
-  // Large scratch memory for one part of the program, where activations are before or after it; -1: there is none.
-  // `others`: further ones of this part.
+  // Large scratch memory for one part of the program, in arenas that are idle while it runs; -1: there is none.
+  // `others`: the part's other workspaces.
   int idle_workspace(const FoldedPart& part, std::size_t number, std::int64_t bytes, const std::map<int, int>& others) {
     std::set<int> taken;
     for (const auto& [slot, buffer] : others)

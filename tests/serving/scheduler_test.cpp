@@ -304,7 +304,7 @@ TEST(Scheduler, RefusesToSaveAForkWhoseParentHadGivenBackWhatItSees) {
   while (host.scheduler.find(parent)->place.written < 36) host.step();
   host.scheduler.cancel(other, 0);  // there is a row for the fork
   while (!host.scheduler.find(child)->running) host.step();
-  expect_error<UsageError>([&] { host.scheduler.save(child); }, "has given back what lies before its window");
+  expect_error<UsageError>([&] { host.scheduler.save(child); }, "has given back the blocks before its window");
   while (host.scheduler.find(child)->length() < 45) host.step();
   const SavedTable saved = host.scheduler.save(child);
   for (const Block block : saved.windowed[0].blocks) EXPECT_NE(block, no_block);
@@ -411,7 +411,7 @@ TEST(Scheduler, ForksTextsWhoseBeginningWasGivenBack) {
   const SequenceId other = host.scheduler.add(prompt_of(9, 5), greedy(5), 0);
   while (host.texts[parent].tokens.size() < 10) host.step();
   EXPECT_GT(host.scheduler.find(parent)->place.table.first(), 0);
-  expect_error<UsageError>([&] { host.scheduler.save(parent); }, "has given back what lies before its window");
+  expect_error<UsageError>([&] { host.scheduler.save(parent); }, "has given back the blocks before its window");
   SequenceOptions sampled = greedy(5);
   sampled.sampling = {.temperature = 0.8f, .seed = 3};
   const Tokens now(host.scheduler.find(parent)->tokens().begin(), host.scheduler.find(parent)->tokens().end());

@@ -43,7 +43,7 @@ TEST(WebGpuShader, ThatDoesNotCompileIsToldWithItsNameLineAndText) {
   shader.source = "const fine = 1;\nconst wrong: f32 = no_such_name;\n" + shader.source;
   const std::string message = message_of<ShaderError>([&] { device.backend().load(program, no_storage); });
   for (const char* part : {"the kernel broken kernel does not compile: line 2", "no_such_name",
-                           "\n  const wrong: f32 = no_such_name;\n", "The whole text:\nconst fine = 1;"})
+                           "\n  const wrong: f32 = no_such_name;\n", "The complete source:\nconst fine = 1;"})
     EXPECT_NE(message.find(part), std::string::npos) << part << "\nin: " << message;
   // The device still works.
   EXPECT_GT(regression_on(device).step(regression_batch()).loss(), 0);
@@ -198,7 +198,7 @@ TEST(WebGpuLoss, IsThrownByEveryKindOfCallAndLeavesNothingBehind) {
   const double loss = read_before.loss();
   force_device_loss(device.backend());
   for (int turn = 0; turn < 2; ++turn) {
-    expect_error<DeviceLostError>([&] { session.step(regression_batch()); }, "is lost: a loss was asked for");
+    expect_error<DeviceLostError>([&] { session.step(regression_batch()); }, "is lost: a loss was requested");
     expect_error<DeviceLostError>(
         [&] {
           session.upload_params({{"b", HostTensor(DType::f32, {})}}, {.partial = true});
@@ -326,8 +326,8 @@ TEST(WebGpuMisuse, IsToldInTheCallersTerms) {
   expect_error<UsageError>([&] { Session::load_program(folder / "run.jerboa", device); },
                            "is a program for the device cpu, not webgpu");
   const std::string message = message_of<DeviceError>([] { Device::webgpu({.adapter = "no such adapter"}); });
-  EXPECT_EQ(message.find("no WebGPU adapter is named no such adapter; there are: "), 0u) << message;
-  expect_error<DeviceError>([] { Device::by_name("webgpu:no such adapter"); }, "there are: ");
+  EXPECT_EQ(message.find("no WebGPU adapter is named no such adapter; available: "), 0u) << message;
+  expect_error<DeviceError>([] { Device::by_name("webgpu:no such adapter"); }, "available: ");
   expect_error<DeviceError>([] { Device::webgpu({.library = "/no/such/libwebgpu_dawn.so"}); },
                             "/no/such/libwebgpu_dawn.so");
   expect_error<UsageError>([] { webgpu_handles(Device::cpu(1).backend()); }, "the device cpu is not a WebGPU device");

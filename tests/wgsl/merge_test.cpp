@@ -127,7 +127,7 @@ TEST(MergedSteps, HaveSeveralWorkgroupsOfIndependentThreadsInOne) {
   wgsl::ShaderPart of_sum{&sum, {}, 0, "3u"}, of_loop{&loop, {}, 0, "2u"};
   of_loop.split = 4;
   of_loop.threads = 64;
-  of_loop.own_workgroups = "7u";
+  of_loop.original_workgroups = "7u";
   const std::string text = wgsl::assemble(wgsl::merge({of_sum, of_loop}), 256);
   EXPECT_NE(
       text.find("if ((group - 3u) * 4u + lane / 64u < 7u) { part_1((group - 3u) * 4u + lane / 64u, lane % 64u); }"),

@@ -338,7 +338,7 @@ TEST(PersistentDispatch, IsRefusedIfAPoolIsReadAndWrittenAsDifferentTypes) {
     output("y", add_row(linear("w", x, 64, DType::f32), second));
     update(second, linear("new", tensor_input("z", {2, 64}), 64, DType::f32));
   });
-  EXPECT_EQ(emitted(graph, phase_target(1)).refusal, "storage is written as another type");
+  EXPECT_EQ(emitted(graph, phase_target(1)).refusal, "storage is written as a different type");
 }
 
 // Of arrays that phases use one after another, there is the largest; the runner has a word of its own.
@@ -425,7 +425,7 @@ TEST(PersistentDispatch, IsRefusedIfACacheIsAnActivation) {
                                      tensor_input("position", {1, 1}, DType::i32));
     output("y", linear("last", reshape(next, {1, 2048}), 64, DType::f32));
   });
-  EXPECT_EQ(emitted(graph, phase_target(1)).refusal, "an op is not written as a phase");
+  EXPECT_EQ(emitted(graph, phase_target(1)).refusal, "an op cannot run as a phase");
 }
 
 // The parts of attention are put together by the product that reads them.

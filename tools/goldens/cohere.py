@@ -57,7 +57,7 @@ def shapes():
 
 
 def around_one(weights):
-    """Moves the norms of heads to where trained ones are: small scores would hide what rotates and what is normed."""
+    """Moves the heads' norms to the range of trained ones: small scores would hide rotations and norms."""
     for name in weights:
         if name.endswith(("q_norm.weight", "k_norm.weight")):
             weights[name] = [list(array.array("f", (1 + w for w in head))) for head in weights[name]]
@@ -79,7 +79,7 @@ def linear(weights, name, x):
 
 
 def normed_and_rotated(norms, x, position):
-    """Every head has norm weights of its own."""
+    """Every head has its own norm weights."""
     return [rotated(layer_norm(norm, head), position) for norm, head in zip(norms, heads_of(x, SIZE))]
 
 

@@ -1,5 +1,6 @@
-"""What the evaluations in this folder share: plain products in Python's own numbers (float64), attention, greedy
-decoding, and a Hugging Face folder with the results. No library, so that nothing is shared with what they check."""
+"""Shared by the evaluations in this folder: plain products in Python's own numbers (float64), attention, greedy
+decoding, and a Hugging Face folder with the results. No library, so that nothing is shared with the code that they
+check."""
 import array
 import json
 import math
@@ -15,7 +16,7 @@ def random_weights(shapes, seed):
     weights = {}
     for name, shape in shapes:
         rows, columns = shape if len(shape) == 2 else (1, shape[0])
-        # Rounded to f32, so that the file holds exactly what is computed with.
+        # Rounded to f32, so that the file holds exactly the values used in the computation.
         matrix = [array.array("f", (generator.gauss(0, 0.2) for _ in range(columns))) for _ in range(rows)]
         weights[name] = [list(row) for row in matrix] if len(shape) == 2 else list(matrix[0])
     return weights
@@ -38,7 +39,7 @@ def heads_of(x, size):
 
 
 def rotated_neighbours(head, position, theta, turning):
-    """Neighbours rotate together, in the first `turning` features."""
+    """Rotates adjacent pairs of the first `turning` features."""
     result = list(head)
     for i in range(0, turning, 2):
         angle = position / theta ** (i / turning)
@@ -55,7 +56,7 @@ def gated_mlp(weights, name, x):
 
 
 def causal_attention(queries, keys, values):
-    """What every position reads: queries, keys and values are lists of heads for each position."""
+    """The result of every position; queries, keys and values are lists of heads per position."""
     results = []
     for position, heads in enumerate(queries):
         seen = []
@@ -104,7 +105,7 @@ def write_safetensors(path, tensors):
 
 
 def write_golden(folder, config, shapes, weights, logits_of):
-    """`logits_of(tokens)` gives the logits of every position."""
+    """`logits_of(tokens)` returns the logits of every position."""
     folder.mkdir(parents=True, exist_ok=True)
     generator = random.Random(2)
     prompt = [generator.randrange(config["vocab_size"]) for _ in range(PROMPT_TOKENS)]

@@ -19,7 +19,7 @@ struct Program;
 class DeviceTensor {
  public:
   virtual ~DeviceTensor() = default;
-  /// Exactly the tensor's bytes, in its element type. Throws UsageError if there are more or fewer.
+  /// Writes the tensor, in its element type. Throws UsageError if the number of bytes differs from bytes().
   void upload(std::span<const std::byte> values) {
     if (std::ssize(values) != bytes())
       throw UsageError("a tensor of " + std::to_string(bytes()) + " bytes was given " + std::to_string(values.size()));
@@ -29,9 +29,9 @@ class DeviceTensor {
   /// Sets every element to zero.
   virtual void clear() { write(std::vector<std::byte>(static_cast<std::size_t>(bytes()))); }
   virtual HostTensor download() const = 0;
-  /// The tensor's bytes, if they are in memory that the host may write to; otherwise nothing.
+  /// The tensor's bytes, if they are in memory that the host may write to; otherwise empty.
   virtual std::span<std::byte> host_memory() { return {}; }
-  /// Of the tensor's elements, without any padding.
+  /// The size of the tensor's elements, without any padding.
   virtual std::int64_t bytes() const = 0;
 
  private:
@@ -44,8 +44,8 @@ class RunResults {
   virtual ~RunResults() = default;
   /// An output, or a capture that was requested.
   virtual HostTensor read(const std::string& name) = 0;
-  /// Returns when the run has ended, and throws what went wrong in it. Does nothing by default: for devices whose run()
-  /// returns when the run has ended.
+  /// Returns when the run has ended, and throws its error if it failed. Does nothing by default: for devices whose
+  /// run() returns when the run has ended.
   virtual void wait() {}
 };
 
@@ -55,7 +55,7 @@ struct RunRequest {
   const std::vector<std::string>& captures;
 };
 
-/// Memory that an entry uses.
+/// The memory use of an entry.
 struct MemoryReport {
   struct Tensor {
     std::string name;
@@ -69,12 +69,12 @@ struct MemoryReport {
 
 /// One execution of a kernel.
 struct KernelTime {
-  std::string label;   ///< what it computes
+  std::string label;   ///< names of its results
   std::string kernel;  ///< its kind and size
   double seconds = 0;
   double start = 0;       ///< seconds on the device's clock, from an arbitrary origin before the first kernel
-  double operations = 0;  ///< multiplications and additions of products, convolutions and attention; 0: of none
-  double bytes = 0;       ///< of the memory that it binds, which is as much as it can read and write
+  double operations = 0;  ///< multiplications and additions of products, convolutions and attention; otherwise 0
+  double bytes = 0;       ///< of the memory that it binds: an upper bound on what it reads and writes
 };
 
 /// One entry of a session, compiled for a device. Runs read and update the persistent tensors it was compiled with.
@@ -84,7 +84,7 @@ class Executable {
   virtual std::unique_ptr<RunResults> run(const RunRequest& request) = 0;
   /// Kernels, or nodes, that one run executes.
   virtual int kernel_count() const = 0;
-  /// The compiled form, or null on a device that runs graphs as they are.
+  /// The compiled form, or null on a device that interprets graphs.
   virtual const Program* program() const { return nullptr; }
   virtual MemoryReport memory_report() const { return {}; }
   /// Timings of each kernel since profiling was enabled.
@@ -104,10 +104,10 @@ class Backend {
   /// Throws OutOfMemoryError that names the tensor.
   virtual std::shared_ptr<DeviceTensor> allocate(DType dtype, const Sizes& sizes, const std::string& name) = 0;
   virtual std::unique_ptr<Executable> compile(const Graph& graph, const FindStorage& storage) = 0;
-  /// What takes most of the time of compile() and needs no storage, for load(). May be called while other threads use
-  /// the device. Null on a device that runs graphs as they are.
+  /// Does the slow part of compile(), which needs no storage; load() takes the result. May be called while other
+  /// threads use the device. Null on a device that interprets graphs.
   virtual std::shared_ptr<const Program> prepare(const Graph&) { return nullptr; }
-  /// The rest, from what prepare() made or from a program that was compiled for such a device before.
+  /// Does the rest, for the result of prepare() or for a program that was compiled earlier for such a device.
   virtual std::unique_ptr<Executable> load(const Program&, const FindStorage&) {
     throw UsageError("the device " + name() + " runs graphs, not programs");
   }

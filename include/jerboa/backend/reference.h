@@ -19,12 +19,12 @@ struct Value {
 Value to_value(const HostTensor& tensor);
 HostTensor to_host(const Value& value);
 
-/// How float results are kept: rounded to the tensor's type after each op, or not at all.
+/// Whether float results are rounded to the tensor's type after each op.
 enum class ReferencePrecision { f32, f64 };
 
-/// The oracle: straight loops, one op at a time, sums in double. Slow and obviously right.
-/// `leaf` gives the values of inputs, parameters and states; the result holds a value for each tensor of `keep`.
-/// Ops that decompose are rewritten first.
+/// The oracle: straightforward loops, one op at a time, sums in double. Slow and obviously right. `leaf` returns the
+/// values of inputs, parameters and states; the result has a value for each tensor of `keep`. Ops that decompose are
+/// rewritten first.
 std::vector<Value> evaluate_reference(const Graph& graph, const std::vector<TensorId>& keep,
                                       const std::function<Value(const TensorInfo&)>& leaf,
                                       const SymbolValues& symbols = {},

@@ -37,14 +37,14 @@ struct WebGpuOptions {
   /// drivers always check. For a caller-supplied device: whether it checks.
   bool robust = false;
   bool validation = true;  ///< off: the library does not validate calls, which saves some time
-  /// Steps of decoding are phases of one dispatch, where a probe shows that the device's workgroups run at the same
-  /// time and see each other's writes (docs/devices.md). JERBOA_PERSISTENT=1 turns it on, too.
+  /// Runs the steps of decoding as phases of one dispatch, if a probe shows that the device's workgroups run
+  /// concurrently and see each other's writes (docs/devices.md). JERBOA_PERSISTENT=1 turns it on, too.
   bool persistent = false;
   bool default_limits = false;  ///< request only the limits that every WebGPU device has
-  /// The folder that compiled pipelines are kept in, so that the next start need not compile them; by default one in
-  /// the user's cache folder (docs/devices.md). An empty path: nowhere.
+  /// The folder for compiled pipelines, so that the next start need not compile them; by default one in the user's
+  /// cache folder (docs/devices.md). An empty path: none.
   std::optional<std::filesystem::path> pipeline_cache = {};
-  /// A file that `jerboa tune` wrote, whose forms the compiler uses for the kernels that were measured; one for
+  /// A file written by `jerboa tune`, whose forms the compiler uses for the kernels that were measured; a file for
   /// another device or driver is ignored. By default the file for this device in the user's cache folder, if there is
   /// one, as far as it is intact and fits the device (docs/devices.md). An empty path: none.
   std::optional<std::filesystem::path> tuned_forms = {};
@@ -54,31 +54,31 @@ struct WebGpuOptions {
   std::optional<float> sentinel = {};
 };
 
-/// A GPU through WebGPU. Throws DeviceError that says what is missing where there is no library or no adapter.
+/// A GPU through WebGPU. Throws DeviceError that says what is missing if there is no library or no adapter.
 std::shared_ptr<Backend> make_webgpu_backend(const WebGpuOptions& options = {});
 
-/// The adapters of this machine, the fastest first. Throws DeviceError where there is no library.
+/// The adapters of this machine, fastest first. Throws DeviceError if there is no library.
 std::vector<AdapterInfo> webgpu_adapters(const std::string& library = "");
 
-/// What the compiler is told about the device behind a WebGPU backend.
+/// The compiler's view of the device behind a WebGPU backend.
 const Target& webgpu_target(const Backend& backend);
 /// The adapter behind a WebGPU backend.
 const AdapterInfo& webgpu_adapter(const Backend& backend);
-/// Where the forms that were tuned for an adapter are looked for: beside the folder of compiled pipelines. Nothing if
+/// The default location of the forms tuned for an adapter: next to the folder of compiled pipelines. None if
 /// JERBOA_CACHE is empty or there is no cache folder.
 std::optional<std::filesystem::path> default_tuned_forms(const AdapterInfo& adapter);
 
 /// The objects behind a WebGPU backend, for other WebGPU code of the same library. They live as long as the backend, or
-/// longer where the caller adds references.
+/// longer if the caller adds references.
 struct WebGpuHandles {
   void* instance = nullptr;     ///< WGPUInstance
   void* device = nullptr;       ///< WGPUDevice
   void* queue = nullptr;        ///< WGPUQueue
-  std::mutex* mutex = nullptr;  ///< to hold around calls of the library while other threads use the device
+  std::mutex* mutex = nullptr;  ///< hold it during calls of the library while other threads use the device
 };
 WebGpuHandles webgpu_handles(const Backend& backend);
-/// Where a parameter or state is (Session::storage), for storage bindings and copies from and to it. Compiling
-/// another entry may move it.
+/// The location of a parameter or state (Session::storage), for storage bindings and copies. Compiling another entry
+/// may move it.
 struct WebGpuBuffer {
   void* buffer = nullptr;  ///< WGPUBuffer
   std::int64_t offset = 0, bytes = 0;

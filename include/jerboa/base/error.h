@@ -5,8 +5,8 @@
 
 namespace jerboa {
 
-/// Every failure that Jerboa reports is an Error; catch a derived type to handle one kind. A message names the thing,
-/// the place and, where there is one, the remedy.
+/// Every failure that Jerboa reports is an Error; catch a derived type to handle one kind. A message names the object,
+/// the place and, if there is one, the remedy.
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -54,7 +54,7 @@ class OutOfMemoryError : public DeviceError {
   using DeviceError::DeviceError;
 };
 
-/// The host itself does not.
+/// The host itself does not have enough memory.
 class HostMemoryError : public OutOfMemoryError {
  public:
   using OutOfMemoryError::OutOfMemoryError;
@@ -72,7 +72,7 @@ class ShaderError : public DeviceError {
   using DeviceError::DeviceError;
 };
 
-/// The user's source line that a tensor, and so an error, comes from.
+/// The user's source line that a tensor, and therefore an error, comes from.
 struct CallSite {
   const char* file = "";
   int line = 0;

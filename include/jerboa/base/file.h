@@ -9,8 +9,8 @@
 
 namespace jerboa {
 
-/// A file that is open for reading. Contents are copied, not mapped: if another process truncates the file meanwhile,
-/// reading reports an error instead of ending the process with SIGBUS. A file that is replaced by rename (as
+/// A file that is open for reading. Contents are copied, not mapped: if another process truncates the file during
+/// reading, that reports an error instead of ending the process with SIGBUS. A file that is replaced by rename (as
 /// write_file_atomically does) stays readable.
 class FileReader {
  public:
@@ -34,7 +34,7 @@ class FileReader {
   std::uint64_t size_ = 0;
 };
 
-/// The whole content of a file, read into memory; the bytes stay where they are when the object is moved.
+/// The whole content of a file, read into memory; the bytes keep their address when the object is moved.
 class FileContent {
  public:
   explicit FileContent(const std::filesystem::path& path);
@@ -48,10 +48,10 @@ class FileContent {
   std::vector<std::byte> bytes_;
 };
 
-/// Writes the pieces, one after the other, as the whole content of `path`, replacing what was there. A reader always
-/// sees either the old file or the new one: the data goes to a temporary file in the same folder, is flushed to disk,
-/// and is renamed to `path`. A failure (a full disk, say) throws FileError, leaves `path` as it was and removes the
-/// temporary file; if the process crashes, the temporary file may remain, as ".NAME.….tmp".
+/// Writes the pieces, one after the other, as the whole content of `path`, replacing any previous content. A reader
+/// always sees either the old file or the new one: the data goes to a temporary file in the same folder, is flushed to
+/// disk, and is renamed to `path`. A failure (such as a full disk) throws FileError, leaves `path` as it was and
+/// removes the temporary file; if the process crashes, the temporary file may remain, as ".NAME.….tmp".
 void write_file_atomically(const std::filesystem::path& path, std::span<const std::span<const std::byte>> pieces);
 void write_file_atomically(const std::filesystem::path& path, std::string_view content);
 

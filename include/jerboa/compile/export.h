@@ -19,7 +19,7 @@ namespace jerboa {
 ProgramFile compile_program(const std::vector<std::pair<std::string, Graph>>& entries,
                             const Target& target = Target::webgpu_default());
 
-/// The parameters that a session of the program starts with, as a safetensors file.
+/// Saves the parameters that a session of the program starts with as a safetensors file.
 void save_initial_params(const std::filesystem::path& path, const ProgramFile& program, std::uint64_t seed = 0);
 
 }  // namespace jerboa

@@ -50,8 +50,7 @@ class TrainerCore {
   void prepare(const Batch& batch);
 
  private:
-  /// Removes a host-provided learning rate, which belongs to the optimizer and not to the model's inputs, from the
-  /// batch.
+  /// Removes a host-provided learning rate from the batch: it belongs to the optimizer, not to the model's inputs.
   Batch take_rate(Batch& data) const;
   std::string entry_for(const Batch& batch);
   void add_entry(const std::string& entry, const Graph& graph);
@@ -66,7 +65,7 @@ class TrainerCore {
   Session session_;
   std::int64_t steps_ = 0;
   int parts_done_ = 0;
-  bool stale_ = false;     // storage holds gradients of an update that failed
+  bool stale_ = false;     // storage holds gradients of a failed update
   bool prepared_ = false;  // there is an entry
   bool loaded_ = false;    // parameters came from a file before there was an entry
 };

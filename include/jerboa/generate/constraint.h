@@ -87,10 +87,9 @@ struct JsonSchemaOptions {
   bool open_objects = false;
 };
 
-/// A grammar of the JSON texts that are valid under a schema (draft 2020-12), or of a subset where the schema is
-/// permissive: properties come in the schema's order; numbers have at most 18 digits before and 17 after the point. A
-/// keyword that cannot be honoured is refused with a ConstraintError that names it and its location: "#/properties/x:
-/// 'not' …".
+/// A grammar of the JSON texts that are valid under a schema (draft 2020-12), or of a subset if the schema is
+/// permissive: properties come in the schema's order; numbers have at most 18 digits before and 17 after the point. An
+/// unsupported keyword is refused with a ConstraintError that names it and its location: "#/properties/x: 'not' …".
 std::shared_ptr<const Grammar> compile_json_schema(const JsonValue& schema, const JsonSchemaOptions& options = {});
 /// The same from the schema's text.
 std::shared_ptr<const Grammar> compile_json_schema_text(std::string_view schema, const JsonSchemaOptions& options = {});

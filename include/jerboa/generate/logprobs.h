@@ -7,17 +7,18 @@
 
 namespace jerboa {
 
-/// The most alternatives of a token that are listed.
+/// The maximum number of alternatives listed per token.
 inline constexpr int most_logprobs = 20;
 
-/// The log-probability of a token that was drawn and those of the likeliest ones, by the model itself: after biases,
-/// but before penalties, grammars and temperature.
+/// The log-probability of a drawn token and those of the most likely ones, by the model itself: after biases, but
+/// before penalties, grammars and temperature.
 struct TokenLogprobs {
   float drawn = 0;
   std::vector<std::pair<std::int32_t, float>> likeliest = {};  ///< token and log-probability, in descending order
 };
 
-/// A distribution over tokens: the log-probabilities of the likeliest, and what is needed for that of any other.
+/// A distribution over tokens: the log-probabilities of the most likely ones, and the inputs to compute that of any
+/// other.
 struct TokenDistribution {
   std::vector<std::pair<std::int32_t, float>> likeliest;
   std::vector<float> logits;

@@ -15,10 +15,10 @@ namespace jerboa {
 
 /// How the next token is chosen. The defaults leave the model's distribution as it is.
 struct SamplerOptions {
-  float temperature = 1.0f;  ///< 0 is greedy: the likeliest token, the first one if there are ties
-  int top_k = 0;             ///< keep the k likeliest; 0 keeps all
-  float top_p = 1.0f;        ///< keep the likeliest tokens that together have this probability
-  float min_p = 0.0f;        ///< drop tokens less likely than this times the likeliest
+  float temperature = 1.0f;  ///< 0 is greedy: the most likely token, the first one if there are ties
+  int top_k = 0;             ///< keep the k most likely; 0 keeps all
+  float top_p = 1.0f;        ///< keep the most likely tokens that together have this probability
+  float min_p = 0.0f;        ///< drop tokens less likely than this times the most likely one
   float typical_p =
       1.0f;  ///< keep the most typical tokens (of about average surprise) that together have this probability
   float repetition_penalty = 1.0f;  ///< divides the positive and multiplies the negative logits of tokens seen

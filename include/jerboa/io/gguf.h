@@ -45,7 +45,7 @@ std::size_t block_bytes(GgmlType type);
 /// The values of whole blocks, bit for bit as ggml computes them in f32.
 void dequantise(GgmlType type, std::span<const std::byte> blocks, std::span<float> values);
 
-/// What a GGUF file says about a tensor.
+/// The description of a tensor in a GGUF file.
 struct GgufTensor {
   GgmlType type = GgmlType::F32;
   std::vector<std::int64_t> shape;  ///< outermost axis first, as elsewhere; the file lists the innermost first
@@ -56,7 +56,7 @@ struct GgufTensor {
 };
 
 /// A GGUF file: metadata and tensors. Opening reads the header only, and refuses a malformed one with a FileError that
-/// says what is wrong in which file, key or tensor, before anything that it asks for is allocated.
+/// names the problem and the file, key or tensor, before anything that it asks for is allocated.
 ///
 ///     const auto file = Gguf::open("TinyLlama-1.1B.Q4_K_M.gguf");
 ///     const std::string architecture = file.text("general.architecture");
@@ -76,7 +76,7 @@ class Gguf {
   /// The members below throw FileError if the file has no such key or its value is of another kind.
   std::string text(std::string_view key) const;
   std::int64_t integer(std::string_view key) const;
-  /// An f32 becomes the shortest decimal number that rounds to it (1e-05), which is what its author wrote.
+  /// An f32 is returned as the shortest decimal number that rounds to it (1e-05), which is what its author wrote.
   double number(std::string_view key) const;
   bool flag(std::string_view key) const;
   std::vector<std::string> texts(std::string_view key) const;

@@ -19,7 +19,7 @@ namespace jerboa {
 ///     auto weights = SafeTensors::open("Qwen3-0.6B");
 ///     std::vector<float> norm = to_f32(weights.view("model.norm.weight"));
 ///
-/// A malformed file is refused when it is opened, with a FileError that says what is wrong in which file and tensor. If
+/// A malformed file is refused when it is opened, with a FileError that names the problem, the file and the tensor. If
 /// another process truncates the file later, the error comes when a missing tensor is read.
 class SafeTensors final : public TensorSource {
  public:

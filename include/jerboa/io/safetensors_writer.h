@@ -9,9 +9,9 @@
 
 namespace jerboa {
 
-/// Writes all tensors of a source as a safetensors file, atomically and one tensor at a time, so that the largest is
-/// all that is in memory. Floats are converted to `floats` if it is given: F32, F16 or BF16. Throws UsageError for
-/// another type, and FileError.
+/// Writes all tensors of a source as a safetensors file, atomically and one tensor at a time, so that only the largest
+/// must fit in memory. Floats are converted to `floats` if it is given: F32, F16 or BF16. Throws UsageError for another
+/// type, and FileError.
 void write_safetensors(const std::filesystem::path& path, const TensorSource& tensors,
                        std::optional<StoredType> floats = {}, const std::map<std::string, std::string>& metadata = {});
 

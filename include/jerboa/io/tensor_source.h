@@ -14,7 +14,7 @@
 
 namespace jerboa {
 
-/// What a file says about a tensor.
+/// The description of a tensor in a file.
 struct TensorEntry {
   StoredType type = StoredType::F32;
   std::vector<std::int64_t> shape;
@@ -43,20 +43,20 @@ class TensorSource {
   virtual void read(std::string_view name, std::span<std::byte> bytes) const = 0;
   /// Copies some of a tensor's bytes, from the byte `from` on. Throws UsageError if it has fewer.
   void read_part(std::string_view name, std::span<std::byte> bytes, std::size_t from) const;
-  /// Whether parts of whole blocks of 256 elements are read without the rest of the tensor, from several threads at
-  /// once if need be.
+  /// Whether parts made of whole blocks of 256 elements can be read without the rest of the tensor, also from several
+  /// threads at once.
   virtual bool reads_parts(std::string_view /*name*/) const { return false; }
   /// The same as read, with the values converted as to_f32 does.
   virtual void read_f32(std::string_view name, std::span<float> values) const = 0;
-  /// A matrix in the quantised form of int8 or int4 weights (DType), if it is stored in groups that fit it: the weights
-  /// and one f16 scale for each group and, for int4, one f16 minimum. Integers and scales are the stored ones, a
-  /// minimum is rounded to f16 where it has to be. Returns false if the matrix is not stored so; what was written is
-  /// undefined then.
+  /// Reads a matrix in the quantised form of int8 or int4 weights (DType), if it is stored in matching groups: the
+  /// weights and one f16 scale per group and, for int4, one f16 minimum. Integers and scales are the stored ones; a
+  /// minimum is rounded to f16 if necessary. Returns false, with undefined contents in the spans, if the matrix is
+  /// stored differently.
   virtual bool read_quantised(std::string_view /*name*/, DType /*dtype*/, std::span<std::byte> /*weights*/,
                               std::span<std::uint16_t> /*scales*/, std::span<std::uint16_t> /*mins*/) const {
     return false;
   }
-  /// What the file says about itself.
+  /// The file's metadata.
   virtual const Metadata& metadata() const {
     static const Metadata none;
     return none;
@@ -65,7 +65,7 @@ class TensorSource {
   virtual const std::filesystem::path& path() const = 0;
 
  protected:
-  /// Some of a tensor's bytes, which are there. Unless overridden it reads the whole tensor.
+  /// Reads bytes of a tensor that are known to exist. Unless overridden it reads the whole tensor.
   virtual void read_checked_part(std::string_view name, std::span<std::byte> bytes, std::size_t from) const;
 };
 

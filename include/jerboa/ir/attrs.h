@@ -12,14 +12,14 @@
 
 namespace jerboa {
 
-// Attributes of ops: plain structs whose fields are listed once, which is all that printing, JSON, comparison and the
-// documentation need. A negative axis counts from the end; the builders leave it as the user wrote it.
+// Attributes of ops: plain structs whose fields are listed once, for printing, JSON, comparison and the documentation.
+// A negative axis counts from the end; the builders leave it as the user wrote it.
 
 enum class GeluForm : std::uint8_t { none, tanh };
 enum class Distribution : std::uint8_t { uniform, normal };
 enum class RopeScaling : std::uint8_t { none, linear, llama3, yarn };
 
-/// The names of an enum's values in order: how it is written in JSON.
+/// The names of an enum's values in order, as written in JSON.
 constexpr auto enum_names(GeluForm) { return std::to_array<std::string_view>({"none", "tanh"}); }
 constexpr auto enum_names(Distribution) { return std::to_array<std::string_view>({"uniform", "normal"}); }
 constexpr auto enum_names(RopeScaling) { return std::to_array<std::string_view>({"none", "linear", "llama3", "yarn"}); }
@@ -57,7 +57,7 @@ struct GeluAttrs {
   JERBOA_FIELDS(approximate)
 };
 struct PowAttrs {
-  double exponent = 1;  ///< used where the second operand is absent
+  double exponent = 1;  ///< used if the second operand is absent
   JERBOA_FIELDS(exponent)
 };
 struct ClampAttrs {
@@ -195,7 +195,7 @@ struct AttentionAttrs {
   bool causal = false;
   int window = 0;       ///< a query sees this many of the latest positions, including itself; 0: all
   double soft_cap = 0;  ///< scores become cap * tanh(score / cap); 0: off
-  bool ring = false;    ///< keys are stored at position modulo capacity, as cache_append with ring leaves them
+  bool ring = false;    ///< keys are stored at position modulo capacity, as cache_append does with ring
   JERBOA_FIELDS(scale, causal, window, soft_cap, ring)
 };
 struct AttentionGradAttrs {
@@ -204,7 +204,7 @@ struct AttentionGradAttrs {
   int window = 0;
   double soft_cap = 0;
   bool ring = false;
-  bool mask_grad = false;  ///< also give the gradient of a float mask
+  bool mask_grad = false;  ///< also return the gradient of a float mask
   JERBOA_FIELDS(scale, causal, window, soft_cap, ring, mask_grad)
 };
 struct CrossEntropyAttrs {
@@ -233,7 +233,7 @@ using Attrs =
                  PoolGradAttrs, EpsAttrs, FillAttrs, RopeAttrs, AttentionAttrs, AttentionGradAttrs, CrossEntropyAttrs,
                  CacheAppendAttrs, AdamAttrs, SgdAttrs>;
 
-/// The same type and equal fields.
+/// Whether they have the same type and equal fields.
 bool same_attrs(const Attrs& a, const Attrs& b);
 
 }  // namespace jerboa

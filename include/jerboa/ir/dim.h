@@ -31,21 +31,21 @@ class Dim {
   std::int64_t value() const;
   std::int64_t lower_bound() const;
   std::int64_t upper_bound() const;
-  /// The number under given symbol values; throws ShapeError that names a symbol without a value, or one out of bounds.
+  /// The number for given symbol values; throws ShapeError that names a symbol without a value, or one out of bounds.
   std::int64_t evaluate(const SymbolValues& values) const;
   std::string str() const;
   /// Symbols in this dim with their bounds.
   void collect_symbols(std::map<std::string, std::int64_t>& bounds) const;
-  /// Reads what str() writes. `bounds` gives the bound of each symbol; nullopt where the text is not a dim.
+  /// Parses the output of str(). `bounds` has the bound of each symbol; nullopt if the text is not a dim.
   static std::optional<Dim> parse(std::string_view text, const std::map<std::string, std::int64_t>& bounds);
 
   friend Dim operator+(const Dim& a, const Dim& b);
   friend Dim operator-(const Dim& a, const Dim& b);
   friend Dim operator*(const Dim& a, const Dim& b);
   friend bool operator==(const Dim& a, const Dim& b);
-  /// a / b where it leaves no remainder for any values of the symbols.
+  /// a / b if it leaves no remainder for any values of the symbols.
   friend std::optional<Dim> divide_exactly(const Dim& a, const Dim& b);
-  /// floor(a / divisor), for strides; an opaque atom where a is not a multiple of the divisor.
+  /// floor(a / divisor), for strides; an opaque atom if a is not a multiple of the divisor.
   friend Dim floor_divide(const Dim& a, std::int64_t divisor);
 
   struct Atom;

@@ -82,7 +82,7 @@ struct NamedTensor {
 };
 
 /// A purely functional program over tensors: nodes in execution order, each tensor written once. A state change is an
-/// entry in `updates`; whether it happens in place is up to the memory plan.
+/// entry in `updates`; the memory plan decides whether it happens in place.
 class Graph {
  public:
   std::vector<Node> nodes;
@@ -103,8 +103,8 @@ class Graph {
   std::vector<TensorId> add_node(Op op, std::vector<TensorId> inputs, Attrs attrs, std::string site,
                                  const TensorType* known_type = nullptr, Storage storage = Storage::activation,
                                  bool named = true);
-  /// Gives a tensor a unique name; a number is appended where the name is taken. An activation gives way to an input, a
-  /// parameter or a state, which are found by their names.
+  /// Gives a tensor a unique name; a number is appended if the name is taken. An activation yields its name to an
+  /// input, a parameter or a state, which are found by their names.
   void rename(TensorId tensor, const std::string& name);
 
   const TensorInfo& tensor(TensorId id) const { return tensors[static_cast<std::size_t>(id)]; }
@@ -124,11 +124,11 @@ class Graph {
   std::unordered_map<std::string, TensorId> names_;
 };
 
-/// Types of the outputs of an op on operands of these types (null: absent). Throws ShapeError without a site.
+/// The types of the outputs of an op on operands of these types (null: absent). Throws ShapeError without a site.
 std::vector<TensorType> infer(Op op, std::span<const TensorType* const> inputs, const Attrs& attrs);
 
-/// Proves that a graph is well formed: operands are defined before use, types follow from the shape rules, names are
-/// unique, updates fit their targets. Throws GraphError that names the first node or tensor that is wrong.
+/// Checks that a graph is well formed: operands are defined before use, types follow from the shape rules, names are
+/// unique, updates fit their targets. Throws GraphError that names the first invalid node or tensor.
 void verify(const Graph& graph);
 
 /// One line per node: name, op, operands, attributes, type, the user's line.
@@ -136,7 +136,7 @@ std::string print(const Graph& graph);
 /// Graphviz.
 std::string to_dot(const Graph& graph);
 std::string to_json(const Graph& graph);
-/// Reads what to_json writes and verifies it; throws GraphError that says what is wrong.
+/// Parses the output of to_json and verifies it; throws GraphError that says what is wrong.
 Graph from_json(std::string_view text);
 
 /// Attributes as {"axis": -1}: those that differ from the default, or all.

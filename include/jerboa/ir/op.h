@@ -25,7 +25,7 @@ inline constexpr int op_count = 0
 
 /// What the compiler turns an op into; see ops.def.
 enum class Lowering : std::uint8_t { Leaf, View, Loop, Reduce, Product, Whole, Expand, Decompose };
-/// What else the compiler knows about an op, as a set; see ops.def.
+/// Other properties of an op that the compiler uses, as a set; see ops.def.
 enum class Trait : std::uint16_t {
   Plain = 0,
   Computed = 1 << 0,
@@ -81,7 +81,7 @@ const OpInfo& info(Op op);
 inline bool has(Op op, Trait traits) {
   return (static_cast<unsigned>(info(op).traits) & static_cast<unsigned>(traits)) != 0;
 }
-/// Whether an op is in memory before anything runs: an input, a parameter, a state, a constant tensor.
+/// Whether an op's result is in memory before anything runs: an input, a parameter, a state, a constant tensor.
 inline bool is_stored_leaf(Op op) { return info(op).lowering == Lowering::Leaf && !has(op, Trait::Computed); }
 std::span<const OpInfo> op_table();
 std::optional<Op> op_from_name(std::string_view name);

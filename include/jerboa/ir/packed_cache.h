@@ -4,8 +4,8 @@
 
 #include <jerboa/base/dtype.h>
 
-// How an 8-bit key/value cache holds a row of features. Its elements are u32, a type that every op moves as it is,
-// so that such a cache is paged, copied, saved and restored as any other; only cache_append and attention look inside.
+// The layout of a row of features in an 8-bit key/value cache. Its elements are u32, which every op moves unchanged, so
+// that such a cache is paged, copied, saved and restored like any other; only cache_append and attention interpret it.
 //
 // A row of `size` features, a multiple of 4, is size / 4 words of four signed bytes, the first feature in the lowest,
 // and then a bf16 scale for each 32 features, two to a word, the first in the lower half. A feature is its byte times
@@ -23,7 +23,7 @@ constexpr bool can_pack(std::int64_t size) { return size >= 0 && size % features
 constexpr std::int64_t packed_words(std::int64_t size) {
   return size / features_per_word + (size + features_per_scale_word - 1) / features_per_scale_word;
 }
-/// The features of a row of so many words; -1 where no row has as many.
+/// The features of a row of this many words; -1 if no row has this many.
 constexpr std::int64_t unpacked_size(std::int64_t words) {
   constexpr std::int64_t whole = packed_words(features_per_scale_word);
   const std::int64_t rest = words % whole;

@@ -4,8 +4,8 @@
 
 namespace jerboa {
 
-// The library's own states are told apart by their names. A parameter or state of the user's with such a name would be
-// taken for one of them: not be listed or saved, or be reset.
+// The library's own states are identified by their names. A user's parameter or state with such a name would be
+// mistaken for one of them: it would not be listed or saved, or would be reset.
 
 /// The prefix of the states that hold the last gradients.
 inline constexpr const char* gradient_prefix = "grad/";
@@ -22,7 +22,7 @@ inline constexpr const char* loss_scale_age_state = "loss_scale_age";  ///< upda
 inline constexpr const char* random_state = "rng";
 
 namespace detail {
-/// Why a parameter or state of the user's must not have this name, "names that begin with grad/ are those of
+/// The reason why a user's parameter or state must not have this name, "names that begin with grad/ are those of
 /// gradients"; empty if it may.
 std::string why_reserved(const std::string& name);
 }  // namespace detail

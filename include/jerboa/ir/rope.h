@@ -7,7 +7,7 @@
 
 namespace jerboa {
 
-/// What a RopeAttrs means in numbers: pair i of a head at position p is rotated by p * frequencies[i] and scaled by
+/// The numbers behind a RopeAttrs: pair i of a head at position p is rotated by p * frequencies[i] and scaled by
 /// magnitude.
 struct RopeTable {
   std::vector<double> frequencies;

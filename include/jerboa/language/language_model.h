@@ -32,8 +32,8 @@ namespace jerboa {
 ///
 /// The key/value cache is kept between calls, so that a prompt that shares a prefix with an earlier text reuses it: a
 /// conversation that continues, a second question about the same document. Several threads may generate at once, which
-/// is faster than one after another: their texts are computed together. Only the conversation that chat() keeps is that
-/// of one thread.
+/// is faster than one after another, because their texts are computed together. Only the conversation that chat() keeps
+/// must be used by one thread at a time.
 class LanguageModel {
  public:
   /// A Hugging Face folder: config.json, safetensors, a tokenizer and, optionally, generation_config.json and a chat
@@ -55,7 +55,7 @@ class LanguageModel {
   /// The answer to the next message of a conversation, which is kept until reset(). A message that fails leaves the
   /// conversation as it was.
   Generation chat(std::string_view message, const GenerateOptions& options = {}, const OnText& on_text = {});
-  /// The conversation so far; set it to begin with a system message, or to go on with an earlier one.
+  /// The conversation so far; set it to begin with a system message, or to continue an earlier one.
   std::vector<ChatMessage>& conversation() { return conversation_; }
   /// Forgets the conversation.
   void reset() { conversation_.clear(); }
@@ -63,8 +63,8 @@ class LanguageModel {
   Generation continue_tokens(std::span<const std::int32_t> prompt, const GenerateOptions& options = {},
                              const OnText& on_text = {});
 
-  /// Begins a text and returns at once: texts that were submitted are computed together, while any of them is waited
-  /// for or poll() is called.
+  /// Begins a text and returns at once: submitted texts are computed together, while any of them is waited for or
+  /// poll() is called.
   language::Stream submit(std::string_view prompt, const GenerateOptions& options = {});
   language::Stream submit(std::vector<std::int32_t> prompt, const GenerateOptions& options = {});
   /// The answer to messages, in the same way.
@@ -73,10 +73,10 @@ class LanguageModel {
   /// Computes for about this many seconds, for programs that must not block; returns whether any text has not ended.
   bool poll(double seconds);
 
-  /// From now on a smaller model of the same family makes the guesses of texts with GenerateOptions::drafts: it writes
+  /// From now on a smaller model of the same family makes the guesses for texts with GenerateOptions::drafts: it writes
   /// a few tokens, and this one confirms or corrects them in one step. Its context is this model's, unless the options
-  /// name one, as far as it supports that; longer texts go on without guesses. Throws UsageError if its tokens are not
-  /// this model's, or while texts are being generated.
+  /// specify one, as far as it supports that; longer texts continue without guesses. Throws UsageError if its tokens
+  /// are not this model's, or while texts are being generated.
   void draft_with(const std::filesystem::path& path, LanguageModelOptions options = {});
 
   /// The tokens of a prompt. Throws UsageError for a text that is far longer than the context, before all of it is
@@ -108,8 +108,8 @@ class LanguageModel {
   std::int64_t parameters() const;
   language::Statistics statistics() const;
   const language::LoadSeconds& load_seconds() const;
-  /// The parts (language/model.h, language/runner.h): weights with their programs, and the loop that runs them for many
-  /// texts.
+  /// The components (language/model.h, language/runner.h): weights with their programs, and the loop that runs them for
+  /// many texts.
   language::Model& model() { return *model_; }
   language::Runner& runner() { return *runner_; }
   Session& session();

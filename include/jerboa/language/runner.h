@@ -13,8 +13,8 @@
 
 namespace jerboa::language {
 
-/// Blocks of the cache for a text that is computed beside the sequences; given back when it is destroyed. Such texts
-/// share one state of recurrent layers, so that one at a time has blocks of a model with such layers.
+/// Blocks of the cache for a text that is computed beside the sequences; given back on destruction. Such texts share
+/// one state of recurrent layers, so that only one at a time can have blocks of a model with such layers.
 class ReservedBlocks {
  public:
   ReservedBlocks(ReservedBlocks&&) noexcept = default;
@@ -30,8 +30,8 @@ class ReservedBlocks {
   std::unique_ptr<serving::TextBlocks> blocks_;
 };
 
-/// Generates many texts at once with one model: a Scheduler decides what each step computes, the model computes it.
-/// There is no thread behind it: the threads that wait for a text take turns in running steps, for all texts. Any
+/// Generates many texts at once with one model: a Scheduler decides what each step computes, and the model computes it.
+/// There is no background thread: the threads that wait for a text take turns in running steps, for all texts. Any
 /// thread may call anything at any time.
 ///
 ///     language::Runner runner(language::Model::load("Qwen3-0.6B"));
@@ -40,41 +40,41 @@ class ReservedBlocks {
 ///     std::cout << second.wait().text;
 class Runner {
  public:
-  /// Throws UsageError if the model has a runner already.
+  /// Throws UsageError if the model already has a runner.
   explicit Runner(std::shared_ptr<Model> model);
 
   /// Queues a prompt. Throws UsageError if it can never run: no tokens, more than the context, options out of range.
   Stream submit(std::vector<std::int32_t> prompt, const GenerateOptions& options = {});
-  /// Another continuation of what a stream holds so far, prompt and text. They share the cache. Throws UsageError if
-  /// the stream has ended.
+  /// Another continuation of everything that a stream holds so far, prompt and text. They share the cache. Throws
+  /// UsageError if the stream has ended.
   Stream fork(const Stream& stream, const GenerateOptions& options = {});
 
   /// Runs steps for about this many seconds, at least one if there is work and no other thread runs them, for programs
-  /// that must not block; returns whether any text has not ended. Pieces are then there to take().
+  /// that must not block; returns whether any text has not ended. Pieces can then be fetched with take().
   bool poll(double seconds);
 
-  /// From now on this smaller model makes the guesses of texts with GenerateOptions::drafts, instead of prompt lookup.
+  /// From now on this smaller model makes the guesses for texts with GenerateOptions::drafts, instead of prompt lookup.
   /// Throws UsageError if its tokens differ from the model's, or while texts are being generated.
   void draft_with(std::shared_ptr<Model> model);
 
-  /// Room in the cache for a text that the caller computes with the model itself. Throws UsageError if there is none.
-  /// Texts that are being generated may have to wait until it is given back, so that a thread which holds it must not
-  /// wait for one. With recurrent layers it waits until no other thread has such a text, and throws UsageError if this
-  /// one has.
+  /// Room in the cache for a text that the caller computes with the model directly. Throws UsageError if there is none.
+  /// Texts that are being generated may have to wait until it is given back, so a thread that holds it must not wait
+  /// for one. With recurrent layers it waits until no other thread holds such room, and throws UsageError if this one
+  /// does.
   ReservedBlocks reserve(std::int64_t tokens);
-  /// Writes what is cached of a text, in whole blocks, to a safetensors file; returns how many tokens that is.
+  /// Writes the cache of a text, in whole blocks, to a safetensors file; returns the number of tokens.
   std::int64_t save_cache(const std::filesystem::path& path, std::span<const std::int32_t> tokens);
-  /// Puts such a file back into the cache, where texts that begin with its tokens find it; returns how many more of
-  /// them need not be computed now: none if they were in the cache already, or if it has no room. Throws FileError if
-  /// the file is of another model or another size of blocks.
+  /// Loads such a file into the cache, where texts that begin with its tokens find it; returns how many more of them
+  /// need not be computed now: none if they were in the cache already, or if it has no room. Throws FileError if the
+  /// file belongs to another model or has another block size.
   std::int64_t load_cache(const std::filesystem::path& path);
   /// Forgets texts that have ended.
   void clear_cache();
 
   Statistics statistics() const;
-  /// From now on remembers when steps and texts began and ended.
+  /// From now on records when steps and texts begin and end.
   void start_trace();
-  /// Writes what was remembered, for Perfetto (ui.perfetto.dev) and chrome://tracing.
+  /// Writes the recording, for Perfetto (ui.perfetto.dev) and chrome://tracing.
   void write_trace(const std::filesystem::path& path) const;
 
   Model& model() const;

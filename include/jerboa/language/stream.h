@@ -10,7 +10,7 @@ namespace jerboa::language {
 class Engine;
 struct StreamState;
 
-/// A text that a Runner generates. Move-only; a stream that is destroyed before its text has ended cancels it.
+/// A text that a Runner generates. Move-only; destroying a stream before its text has ended cancels it.
 class Stream {
  public:
   Stream() = default;
@@ -18,10 +18,10 @@ class Stream {
   Stream& operator=(Stream&& other) noexcept;
   ~Stream();
 
-  /// The next piece, once there is one; nothing when the text has ended. While it waits it runs steps for all streams
-  /// of the runner, unless another thread does so already.
+  /// The next piece, once there is one; none when the text has ended. While waiting it runs steps for all streams of
+  /// the runner, unless another thread already does.
   std::optional<TextPiece> next();
-  /// A piece that is there already, without waiting or running anything.
+  /// A piece that is already available, without waiting or running anything.
   std::optional<TextPiece> take();
   /// The whole text, once it has ended. `on_text` receives the pieces that were not taken before.
   Generation wait(const OnText& on_text = {});
@@ -37,7 +37,7 @@ class Stream {
   friend class Engine;
   Stream(std::shared_ptr<Engine> engine, std::shared_ptr<StreamState> state)
       : engine_(std::move(engine)), state_(std::move(state)) {}
-  /// After a call of on_token.
+  /// Calls on_token, then returns the piece.
   std::optional<TextPiece> reported(std::optional<TextPiece> piece) const;
 
   std::shared_ptr<Engine> engine_;

@@ -31,10 +31,10 @@ struct TextEncoderOptions {
 };
 
 struct EmbedOptions {
-  std::string prompt_name = {};            ///< of a prompt in the model's folder; by default the folder's default
+  std::string prompt_name = {};            ///< a prompt in the model's folder; by default the folder's default
   std::optional<std::string> prompt = {};  ///< put before each text instead
-  int dimensions = 0;                      ///< of an embedding, from its beginning; 0: all
-  std::optional<bool> normalise = {};      ///< to a length of 1; by default as the folder says, or else yes
+  int dimensions = 0;                      ///< keep this many leading dimensions of an embedding; 0: all
+  std::optional<bool> normalise = {};      ///< to a length of 1; by default as the folder says, otherwise yes
 };
 
 /// One vector per text.
@@ -45,7 +45,7 @@ struct Embeddings {
   std::span<const float> row(std::int64_t index) const;
 };
 
-/// How two embeddings are compared: the larger, the more alike.
+/// How two embeddings are compared; larger means more similar.
 enum class Similarity : std::uint8_t {
   cosine,
   dot,
@@ -54,13 +54,13 @@ enum class Similarity : std::uint8_t {
 };
 float similarity(std::span<const float> a, std::span<const float> b, Similarity kind = Similarity::cosine);
 
-/// A text out of many, by its number.
+/// One of many texts, by its index.
 struct Match {
   std::int64_t index = 0;
   float score = 0;
   bool operator==(const Match&) const = default;
 };
-/// The rows that are most like the query, the best first; of equals, that with the smaller number.
+/// The rows most similar to the query, best first; ties are in index order.
 std::vector<Match> nearest(const Embeddings& rows, std::span<const float> query, std::int64_t count,
                            Similarity kind = Similarity::cosine);
 
@@ -74,7 +74,7 @@ std::vector<Match> nearest(const Embeddings& rows, std::span<const float> query,
 class TextEncoder {
  public:
   /// A Hugging Face folder of an encoder (BERT and its relatives) or a decoder: config.json, safetensors and a
-  /// tokenizer. The files of sentence-transformers, where there are any, say how the vectors of tokens are combined
+  /// tokenizer. The files of sentence-transformers, if there are any, say how the vectors of tokens are combined
   /// (modules.json and the folders it names), which prompts there are (config_sentence_transformers.json) and how long
   /// a text may be (sentence_bert_config.json). Without them, it is the mean of all tokens of an encoder, and the last
   /// token of a decoder. Throws UsageError or FileError that names what is missing or not supported.
@@ -92,12 +92,12 @@ class TextEncoder {
   Embeddings classify(std::span<const std::string> texts);
   /// The same for pairs of texts.
   Embeddings classify_pairs(std::span<const std::pair<std::string, std::string>> pairs);
-  /// Documents by how well they answer a query, the best first, as a model with a single class scores the pairs.
+  /// Documents by how well they answer a query, best first, as scored by a model with a single class.
   std::vector<Match> rerank(const std::string& query, std::span<const std::string> documents);
 
   const Tokenizer& tokenizer() const { return tokenizer_; }
   int context() const { return context_; }
-  /// About how many tokens are computed at once.
+  /// The approximate number of tokens computed at once.
   std::int64_t batch_tokens() const { return batch_tokens_; }
   std::int64_t dimensions() const { return dimensions_; }
   /// How the model's embeddings are meant to be compared.
@@ -113,11 +113,11 @@ class TextEncoder {
   TextEncoder(Session session, Tokenizer tokenizer, models::Config config)
       : session_(std::move(session)), tokenizer_(std::move(tokenizer)), config_(std::move(config)) {}
   std::string prompt_for(const EmbedOptions& options) const;
-  /// How many tokens a prompt has before a text.
+  /// The number of tokens that a prompt adds before a text.
   std::int64_t prompt_tokens(const std::string& prompt) const;
-  /// One row of results per encoding, of whose tokens the first few may be left out of the pooling.
+  /// One row of results per encoding; the first `skipped` tokens are left out of the pooling.
   Embeddings run(const std::vector<Encoding>& encodings, bool classify, std::int64_t skipped);
-  /// The name of an entry for texts of up to so many tokens.
+  /// The name of an entry for texts of up to this many tokens.
   std::string entry_for(std::int64_t time, bool classify);
   Embeddings scores(const std::vector<Encoding>& encodings);
 

@@ -16,21 +16,21 @@ namespace jerboa {
 /// Whether subgroups of 32 threads can multiply 16×16 f16 matrices cooperatively, accumulating in f32.
 enum class SubgroupMatrices : std::uint8_t {
   none,
-  emulated,  ///< the same kernels with emulating functions that any device runs: slow, for tests
+  emulated,  ///< the same kernels, with functions that emulate it on any device: slow, for tests
   native
 };
 
 namespace wgsl {
-class TunedForms;  // what was measured on a device: only the stage that emits its code knows what that is
+class TunedForms;  // forms measured on a device: only the stage that emits its code knows the type
 }
 
-/// What the compiler must know about a device.
+/// The properties of a device that the compiler depends on.
 struct Target {
   std::string name = "cpu";
   std::int64_t max_buffer_bytes = std::int64_t{1} << 40;
   std::int64_t max_binding_bytes = std::int64_t{1} << 40;
   int max_bindings = 1 << 20;          ///< storage buffers that one kernel may bind
-  std::int64_t offset_alignment = 64;  ///< of a binding in its buffer, bytes
+  std::int64_t offset_alignment = 64;  ///< of a binding's offset in its buffer, bytes
   bool separate_arenas = false;        ///< a buffer must not be bound for reading and writing in one dispatch
   bool fuse = true;                    ///< off: one kernel per node, for comparison
   bool recompute = true;               ///< off: nothing is recomputed to save memory, for comparison
@@ -38,20 +38,20 @@ struct Target {
   bool pool_updates = false;           ///< identical updates become one dispatch over adjacent tensors
   // For GPUs:
   int max_workgroups = 65535;  ///< in each dimension of a dispatch
-  int max_invocations = 256;   ///< threads of a workgroup
+  int max_invocations = 256;   ///< threads per workgroup
   std::int64_t workgroup_bytes = 16384;
   int subgroup_size = 0;       ///< threads that can exchange values directly; 0: unsupported, or of varying size
-  bool f16 = false;            ///< f16 in shaders: read and written without unpacking, and f16 tiles stay f16
-  bool f16_arithmetic = true;  ///< with f16: products of f16 that give f16 are multiplied in f16
+  bool f16 = false;            ///< f16 in shaders: accessed without unpacking, and f16 tiles stay f16
+  bool f16_arithmetic = true;  ///< with f16: products of f16 that result in f16 are multiplied in f16
   SubgroupMatrices subgroup_matrices = SubgroupMatrices::none;
   int resident_workgroups = 0;  ///< workgroups of 128 threads and 24 KiB that run concurrently; 0: unknown
   int unroll = 4;               ///< copies of a loop's body in a shader; 1: drivers must not unroll loops either
   bool software = false;        ///< a software driver: kernels without workgroup memory are faster there
-  /// Workgroups that run at the same time and see what the others wrote to atomic words, so that a program's steps can
-  /// be phases of one dispatch; 0: unknown, or not to be relied on.
+  /// Workgroups that run concurrently and see each other's writes to atomic words, so that a program's steps can be
+  /// phases of one dispatch; 0: unknown, or not to be relied on.
   int persistent_workgroups = 0;
-  int persistent_threads = 256;  ///< of each of them
-  int fixed_threads = 0;  ///< of every shader that shares workgroup memory, where they are phases of one dispatch
+  int persistent_threads = 256;  ///< per workgroup
+  int fixed_threads = 0;         ///< threads of shaders that use workgroup memory, as phases of one dispatch
   /// The forms of kernels that were fastest on this device (`jerboa tune`), which take precedence over those chosen
   /// from the facts above; null: none were measured.
   std::shared_ptr<const wgsl::TunedForms> tuned = {};
@@ -61,13 +61,13 @@ struct Target {
   static Target webgpu_default();
 };
 
-/// Where an element of a kernel's domain is in a buffer: offset + sum of stride * index, in elements.
+/// The location of an element of a kernel's domain in a buffer: offset + sum of stride * index, in elements.
 struct IndexMap {
   Dim offset = 0;
   std::vector<Dim> strides;  ///< one per axis of the domain
 };
 
-/// A range of one axis of the domain outside of which a load gives its fill value: padding.
+/// A range of one axis of the domain outside of which a load produces its fill value: padding.
 struct Mask {
   int axis = 0;
   Dim from = 0, to = 0;
@@ -118,8 +118,8 @@ struct TensorAccess {
   Shape shape;
   Dim offset = 0;
   std::vector<Dim> strides;
-  /// For an operand of a product: applied to each element as it is read, which enters as the `product` instruction; the
-  /// last instruction is the result. Empty: nothing.
+  /// For an operand of a product: applied to each element as it is read, which is the value of the `product`
+  /// instruction; the last instruction is the result. Empty: nothing.
   std::vector<Instruction> prologue = {};
 };
 
@@ -157,13 +157,13 @@ struct Buffer {
     pool  ///< adjacent storage of several tensors, which are buffers within it
   };
   Where where = Where::arena;
-  std::string name;   ///< for storage and inputs; otherwise what it holds, for reports
+  std::string name;   ///< for storage and inputs; otherwise the contents, for reports
   int constant = -1;  ///< index into constants
   DType dtype = DType::f32;
   Dim elements = 0;
   int arena = 0;
   std::int64_t offset = 0;  ///< in the arena or pool, bytes
-  std::int64_t bytes = 0;   ///< at the symbols' bounds
+  std::int64_t bytes = 0;   ///< at the symbols' upper bounds
   int first = 0, last = 0;  ///< dispatches that use it
   int within = -1;          ///< the buffer that contains it: a pool, or one in the same arena
   std::int64_t inside = 0;  ///< its offset there, bytes
@@ -174,7 +174,7 @@ struct Dispatch {
   struct Part {
     int kernel = 0;
     std::vector<int> buffers;  ///< by binding
-    std::string label;         ///< names of what it computes, for profiles
+    std::string label;         ///< names of the results, for profiles
   };
   std::vector<Part> parts;
 };
@@ -189,7 +189,7 @@ struct Readable {
   std::vector<Dim> strides;
 };
 
-/// What every host of a program needs: its memory, and what can be read there after a run.
+/// What every host of a program needs: its memory, and what can be read from it after a run.
 struct ProgramMemory {
   std::vector<Buffer> buffers;
   std::vector<std::int64_t> arenas;  ///< bytes
@@ -210,26 +210,26 @@ struct CpuCode {
 struct ShaderSource {
   std::string name;
   std::string source;
-  int threads = 1;                   ///< of a workgroup
-  std::int64_t workgroup_bytes = 0;  ///< memory that a workgroup shares
+  int threads = 1;                   ///< per workgroup
+  std::int64_t workgroup_bytes = 0;  ///< shared by a workgroup
 };
 
-/// One dispatch of a shader. Storage buffers are bound in order, from 0; where there are sizes, a uniform buffer
-/// follows that holds them as u32.
+/// One dispatch of a shader. Storage buffers are bound in order, from 0; if there are sizes, a uniform buffer follows
+/// that holds them as u32.
 struct GpuStep {
   struct Binding {
     int buffer = 0;
-    std::int64_t offset = 0, bytes = 0;  ///< a part of the buffer, where the whole exceeds the binding limit
+    std::int64_t offset = 0, bytes = 0;  ///< a part of the buffer, if the whole exceeds the binding limit
     bool written = false;
     bool read_write = false;  ///< bound read-write although it is only read, which keeps drivers from moving its loads
     bool is_read_write() const { return written || read_write; }
   };
   int shader = -1;  ///< -1: a copy of the first binding to the second instead of a dispatch
   std::vector<Binding> bindings;
-  std::vector<Dim> sizes;  ///< that depend on symbols
-  Dim workgroups = 0;      ///< in total; more than one dimension holds are spread over two, x first
-  Dim operations = 0;      ///< floating-point operations of products, for profiles; files do not hold them
-  std::string label;       ///< what it computes, for profiles
+  std::vector<Dim> sizes;  ///< only those that depend on symbols
+  Dim workgroups = 0;      ///< in total; if they exceed one dimension they are spread over two, x first
+  Dim operations = 0;      ///< floating-point operations of products, for profiles; not stored in files
+  std::string label;       ///< names of the results, for profiles
 };
 
 /// A product of matrices that the threads of a subgroup compute together: rows × inner times inner × columns.
@@ -241,20 +241,20 @@ struct SubgroupMatrix {
 };
 
 /// All steps of a program as phases of one dispatch, whose workgroups wait for each other between phases. Its bindings
-/// are those of control words, of the words that are passed between workgroups, those listed here, and the table.
+/// are the control words, the words that are passed between workgroups, those listed here, and the table.
 struct PersistentDispatch {
-  /// What all words hold before a run: the bits of a NaN that arithmetic never produces. A reader that finds it polls.
+  /// The initial value of all words: the bits of a NaN that arithmetic never produces. A reader that finds it polls.
   static constexpr std::uint32_t unwritten = 0x7fa5c3e1;
   /// The first words, which hold the counter of workgroups that have arrived.
   static constexpr std::int64_t counter_words = 32;
   ShaderSource shader;
   std::vector<GpuStep::Binding> bindings;
-  std::vector<Dim> table;  ///< a uniform buffer of u32: what each phase runs, and where its memory is
-  std::int64_t words = 0;  ///< those of the counter included
+  std::vector<Dim> table;  ///< a uniform buffer of u32: the code of each phase, and where its memory is
+  std::int64_t words = 0;  ///< including those of the counter
   int phases = 0;
-  int probe_row = 0;  ///< of the table, in vectors of four: a row as long as any phase's that none uses
-  std::map<int, std::int64_t> words_of;  ///< by buffer: the first word of what is in it after a run
-  std::vector<Buffer> unpooled;          ///< those of the program before, for a host that runs its steps after all
+  int probe_row = 0;                     ///< of the table, in vectors of four: an unused row as long as any phase's
+  std::map<int, std::int64_t> words_of;  ///< by buffer: the first word of its contents after a run
+  std::vector<Buffer> unpooled;          ///< the buffers before pooling, for a host that runs the steps after all
 };
 
 /// What a GPU host runs, natively or in a browser: the work of the dispatches as shaders and bindings.
@@ -263,8 +263,8 @@ struct GpuCode {
   bool emitted = false;  ///< whether the program is for a GPU at all: it may have no steps
   std::vector<GpuStep> steps;
   bool uses_f16 = false, uses_subgroups = false;
-  std::vector<SubgroupMatrix> subgroup_matrices;  ///< that its shaders use
-  /// The same work in one dispatch, for devices on which that is sound; null: there is none. Files do not hold it.
+  std::vector<SubgroupMatrix> subgroup_matrices;  ///< used by its shaders
+  /// The same work in one dispatch, for devices on which that is safe; null if there is none. Not stored in files.
   std::shared_ptr<const PersistentDispatch> persistent = {};
   bool foreign = false;  ///< not emitted by this process: only for devices that bounds-check every index in a shader
 };

@@ -54,22 +54,22 @@ struct ProgramFile {
   std::vector<ProgramEntry> entries;
 };
 
-/// What a device must offer to run a program for GPUs.
+/// The device features that a program for GPUs requires.
 struct GpuRequirements {
   bool f16 = false, subgroups = false;
   std::vector<SubgroupMatrix> subgroup_matrices;
   std::int64_t buffer_bytes = 0, binding_bytes = 0, workgroup_bytes = 0;
-  int bindings = 0, invocations = 0;  ///< storage buffers of a shader, threads of a workgroup
+  int bindings = 0, invocations = 0;  ///< storage buffers per shader, threads per workgroup
 };
 GpuRequirements gpu_requirements(const Program& program);
 
 /// The bytes of a file; docs/program-files.md describes them.
 std::string encode_program(const ProgramFile& file);
-/// Proves every access of the programs in bounds. Throws FileError that names the file and says what is wrong: damage,
+/// Checks that every access of the programs is in bounds. Throws FileError that names the file and the problem: damage,
 /// another version, a feature that this version does not know.
 ProgramFile decode_program(std::string_view bytes, const std::string& name);
 
-/// Written atomically.
+/// Writes the file atomically.
 void save_program(const std::filesystem::path& path, const ProgramFile& file);
 ProgramFile load_program(const std::filesystem::path& path);
 

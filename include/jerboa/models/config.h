@@ -10,9 +10,9 @@
 
 namespace jerboa::models {
 
-/// A Hugging Face config.json; of a model with other senses whose family is not known, that of its text model
-/// (text_config), if its family is. A value that is missing, of the wrong type or out of range is a FileError that
-/// names the file, the key, what was found and what was expected; a key whose value is null counts as missing.
+/// A Hugging Face config.json; for a multimodal model whose family is not known, that of its text model (text_config),
+/// if that family is. A value that is missing, of the wrong type or out of range is a FileError that names the file,
+/// the key, the value and what was expected; a key whose value is null counts as missing.
 class Config {
  public:
   /// The file itself, or the folder that holds config.json.
@@ -28,7 +28,8 @@ class Config {
   double number(const std::string& key) const;
   bool flag(const std::string& key) const;
   std::vector<std::string> texts(const std::string& key) const;
-  /// Any of them may be infinite, which files write as {"__float__": "Infinity"}; of single numbers, only a limit.
+  /// Any of them may be infinite, which files write as {"__float__": "Infinity"}; among single numbers, only a limit
+  /// may.
   std::vector<double> numbers(const std::string& key) const;
   bool is_text(const std::string& key) const;
   /// One whole number, or a list of them.
@@ -41,8 +42,8 @@ class Config {
   static constexpr int largest_count = 4096;
   /// A number above zero.
   double positive(const std::string& key) const;
-  /// What something is clipped to or capped at, above zero; 0 if there is no limit: the key is missing, or its value
-  /// infinite.
+  /// The bound that something is clipped to or capped at, above zero; 0 if there is none: the key is missing, or its
+  /// value infinite.
   double limit(const std::string& key) const;
 
   std::string text(const std::string& key, std::string otherwise) const;
@@ -58,9 +59,9 @@ class Config {
   /// The same with values, written as JSON, for keys that are absent from the file. An explicit null is kept: it turns
   /// off a default.
   Config with_defaults(std::string_view json) const;
-  /// A nested object, or nothing if it is missing.
+  /// A nested object; nullopt if it is missing.
   std::optional<Config> section(const std::string& key) const;
-  /// As a text, with keys in alphabetical order.
+  /// As text, with keys in alphabetical order.
   std::string to_json() const;
   const std::string& origin() const { return origin_; }
 

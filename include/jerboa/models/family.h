@@ -14,7 +14,7 @@
 
 namespace jerboa::models {
 
-/// Of a paged cache: layers with this window, which have blocks of their own.
+/// Layers of a paged cache with this window, which have separate blocks.
 struct WindowedBlocks {
   int window = 0;
   int blocks = 0;  ///< for all sequences
@@ -22,26 +22,26 @@ struct WindowedBlocks {
 /// The name of the table through which they are read: "table.512".
 std::string table_name(int window);
 
-/// How what a model keeps between runs is stored. Key/value caches are states "cache.LAYER.k" and "cache.LAYER.v";
-/// recurrent layers have states "cache.LAYER.NAME".
+/// How the tensors that a model keeps between runs are stored. Key/value caches are states "cache.LAYER.k" and
+/// "cache.LAYER.v"; recurrent layers have states "cache.LAYER.NAME".
 struct CacheOptions {
   int capacity = 0;  ///< positions per sequence; 0: no cache
-  /// The longest text that the model is used for. Graphs that share caches have the same, whatever their capacities
-  /// are; 0: the capacity.
+  /// The longest text that the model is used for. Graphs that share caches must agree on it, whatever their capacities;
+  /// 0: the capacity.
   int context = 0;
   /// Layers whose attention has a window keep only the positions it can still reach, in a ring buffer of window + chunk
   /// - 1 entries: a chunk is stored before its first query is computed.
   bool ring = false;
   int chunk = 1;  ///< the maximum number of tokens per sequence in one run
-  /// Positions per block of a paged cache, [blocks, heads, block, size] and read through the input `table`; 0: a
-  /// straight cache [batch, heads, capacity, size]. The capacity must be a multiple of it, and ring has no effect.
+  /// Positions per block of a paged cache, [blocks, heads, block, size], read through the input `table`; 0: a
+  /// contiguous cache [batch, heads, capacity, size]. The capacity must be a multiple of it, and ring has no effect.
   int block = 0;
-  int blocks = 0;  ///< of a paged cache, for all sequences; 0: as many as fill the table
+  int blocks = 0;  ///< of a paged cache, for all sequences; 0: enough to fill the table
   /// Layers of a paged cache that do not share the table with the others, so that blocks before their windows can be
-  /// used again.
+  /// reused.
   std::vector<WindowedBlocks> windowed = {};
-  /// Of the key/value cache: f32, f16 or i8 (ir/packed_cache.h). With i8, what keys and values are computed from
-  /// (CacheKind::latent) is f16. Recurrent states are f32.
+  /// The type of the key/value cache: f32, f16 or i8 (ir/packed_cache.h). With i8, the inputs of keys and values
+  /// (CacheKind::latent) are f16. Recurrent states are f32.
   DType dtype = DType::f32;
   /// Recurrent states are [slots, …], and the input `slots` says which one belongs to a row; 0: one per row, in order.
   int slots = 0;
@@ -50,7 +50,7 @@ struct CacheOptions {
 enum class CacheKind : std::uint8_t {
   kv,      ///< keys or values of every position
   ring,    ///< of the positions that a window can still reach
-  latent,  ///< what keys and values are computed from, for every position
+  latent,  ///< the inputs that keys and values are computed from, for every position
   state    ///< of a recurrent layer: one value per sequence, which cannot be truncated
 };
 
@@ -59,15 +59,15 @@ struct CacheSpec {
   std::string name;  ///< of the state
   CacheKind kind = CacheKind::kv;
   DType dtype = DType::f32;
-  Shape shape;     ///< as it is allocated
-  int window = 0;  ///< of a paged cache: that of the layers whose table it is read through; 0: `table`
+  Shape shape;     ///< as allocated
+  int window = 0;  ///< in a paged cache: the window of the layers whose table it is read through; 0: `table`
 };
 
 /// Tensors by name.
 using NamedTensors = std::map<std::string, Tensor, std::less<>>;
 
-/// What a graph is built from. Text graphs know these tensors, of which only ids is always needed. Positions and
-/// lengths are data and time is a symbol, so one graph serves ragged batches, chunked prefill and decode:
+/// The inputs of a graph. Text graphs know these tensors, of which only ids is always needed. Positions and lengths are
+/// data and time is a symbol, so one graph serves ragged batches, chunked prefill and decode:
 ///
 /// | name      | type                        | meaning |
 /// |-----------|-----------------------------|---------|
@@ -83,13 +83,13 @@ using NamedTensors = std::map<std::string, Tensor, std::less<>>;
 struct GraphInputs {
   NamedTensors tensors = {};
   CacheOptions cache = {};
-  int last = 0;  ///< logits of so many positions at the end only; 0: of all
+  int last = 0;  ///< logits of this many positions at the end only; 0: of all
   /// The type that matrices are stored in: f32, which is trainable; f16 or bf16; or i8 or i4, quantised
   /// (models/quantise.h).
   DType weights = DType::f32;
-  std::vector<CacheSpec>* cache_specs = nullptr;  ///< if set, what the layers keep is appended to it
-  /// If set, what each matrix is multiplied with is added to it, […, in], under the name of the matrix. Tables and
-  /// experts are left out.
+  std::vector<CacheSpec>* cache_specs = nullptr;  ///< if set, the specs of the layers' caches are appended to it
+  /// If set, the operand that each matrix is multiplied by is added to it, […, in], under the name of the matrix.
+  /// Tables and experts are left out.
   NamedTensors* products = nullptr;
 
   /// An empty tensor if there is none of this name.
@@ -114,7 +114,7 @@ struct Family {
   FamilyGraphs graphs;
   /// The prefix of every parameter name that older files omit: "transformer."
   std::string_view optional_prefix = {};
-  /// The tensors that a checkpoint may hold in place of a parameter [count, rows, columns], to be stacked; none for a
+  /// The tensors that a checkpoint may hold instead of a parameter [count, rows, columns], to be stacked; none for a
   /// parameter that is stored whole.
   std::vector<std::string> (*parts)(const std::string& parameter, const Shape& shape) = nullptr;
   /// The key of the number of layers in config.json, and the prefix of a layer's parameter names up to its number.
@@ -139,13 +139,13 @@ bool classifies(const Config& config);
 /// The names of its classes, by number.
 std::vector<std::string> class_names(const Config& config);
 
-/// What the caches of a decoder with these options are, in the order in which the layers use them.
+/// The caches of a decoder with these options, in the order in which the layers use them.
 std::vector<CacheSpec> cache_specs(const Config& config, const CacheOptions& options);
 
 /// One row per family; adding a family adds a file and a row.
 std::span<const Family> families();
 /// The family that config.json names; throws UsageError that lists the known ones, and FileError if the config says
-/// that weights are quantised in a way that the family does not know.
+/// that weights are quantised in a way that the family does not support.
 const Family& family_of(const Config& config);
 
 /// Throws FileError if config.json has more layers than the checkpoint. Call it before building a graph from them.
@@ -155,12 +155,12 @@ void check_layers(const TensorSource& weights, const Config& config, const Famil
 /// ignored.
 void check_params(const TensorSource& weights, const Graph& graph, const Family& family);
 
-/// What matrices are multiplied with, for those that it is known for: see models/quantise.h.
+/// The operands of matrices, for those where they are known: see models/quantise.h.
 struct ProductInputs;
 using KnownInputs = std::function<const ProductInputs*(const std::string& matrix)>;
 
 /// The weights of a checkpoint for each parameter of a graph, in the graph's type. Call check_params first. Matrices
-/// whose inputs are known are quantised with these in view.
+/// with known inputs are quantised for them.
 std::map<std::string, HostTensor> read_params(const TensorSource& weights, const Graph& graph, const Family& family,
                                               const KnownInputs& inputs = {});
 
@@ -170,17 +170,17 @@ struct ParamValues {
   DType dtype;
   Sizes shape;
   std::span<const std::byte> bytes;
-  bool is_in_place = false;  ///< they are in the memory that ReadOptions::memory gave
+  bool is_in_place = false;  ///< they are in the memory that ReadOptions::memory returned
 };
 
-/// What threads did, added up over all of them.
+/// The time that threads took, summed over all of them.
 struct ReadSeconds {
   double reading = 0, converting = 0;
 };
 
 struct ReadOptions {
   KnownInputs inputs = {};
-  /// Where a parameter is wanted, so that it need not be copied there; nothing if anywhere will do.
+  /// Where a parameter should be stored, so that it need not be copied there; empty if anywhere will do.
   std::function<std::span<std::byte>(const std::string& name)> memory = {};
   ReadSeconds* seconds = nullptr;
 };

@@ -15,11 +15,11 @@ struct GgufModel {
   std::string config, generation_config, tokenizer_config;  ///< the texts of these .json files
   std::string tokenizer_name, tokenizer;                    ///< tokenizer.json or tokenizer.model
   std::unique_ptr<const TensorSource> weights;
-  DType usual_weights = DType::f32;  ///< the type that keeps most of the weights as they are, or nearly so
+  DType usual_weights = DType::f32;  ///< the type that keeps most of the weights exactly, or nearly so
 };
 
 /// Throws FileError, before allocating what the file asks for, if its architecture, its tokenizer or one of its tensors
-/// is not known.
+/// is not supported.
 GgufModel read_gguf_model(Gguf file);
 
 }  // namespace jerboa::models

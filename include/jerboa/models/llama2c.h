@@ -19,7 +19,7 @@ struct Llama2cModel {
 
   std::string config, generation_config;
   std::vector<TensorView> tensors;           ///< views into the file and into `permuted`
-  std::vector<std::vector<float>> permuted;  ///< the weights whose rows are in another order in the file
+  std::vector<std::vector<float>> permuted;  ///< the weights whose rows are in a different order in the file
 };
 
 /// From a file in llama2.c's format (its first version, f32), which must outlive the result. Errors call it `name`.
@@ -27,8 +27,8 @@ struct Llama2cModel {
 Llama2cModel parse_llama2c(std::span<const std::byte> file, const std::string& name = "model.bin");
 
 /// Converts such a file to a Hugging Face folder: config.json, generation_config.json, model.safetensors and, if there
-/// is one, llama2.c's tokenizer.bin. The folder appears whole or not at all. Throws UsageError if there is something
-/// else in its place.
+/// is one, llama2.c's tokenizer.bin. The folder appears whole or not at all. Throws UsageError if something else exists
+/// in its place.
 void import_llama2c(const std::filesystem::path& file, const std::filesystem::path& folder,
                     const std::filesystem::path& tokenizer = {});
 

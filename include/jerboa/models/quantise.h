@@ -15,7 +15,7 @@ inline constexpr std::string_view quantised_suffix = ".quantised";
 inline constexpr std::string_view scales_suffix = ".scales";
 inline constexpr std::string_view mins_suffix = ".mins";
 
-/// Where a quantised weight is, in the layout of HostTensor.
+/// The memory of a quantised weight, in the layout of HostTensor.
 struct QuantisedView {
   DType dtype = DType::i4;
   std::span<std::byte> weight;
@@ -26,33 +26,33 @@ struct QuantisedView {
 struct Quantised {
   HostTensor weight;                    ///< i8 or i4
   HostTensor scales;                    ///< f16[…, in / 32]
-  std::optional<HostTensor> mins = {};  ///< as the scales, for int4
+  std::optional<HostTensor> mins = {};  ///< like the scales, for int4
 
-  /// Zeros. Throws UsageError unless `in` is a multiple of 32 and the type int8 or int4.
+  /// Initialised to zeros. Throws UsageError unless `in` is a multiple of 32 and the type int8 or int4.
   Quantised(const std::vector<std::int64_t>& shape, DType dtype);
 
   QuantisedView view();
 };
 
-/// Rounds each group of 32 weights of a row to integers times a shared scale, from -127 to 127 for int8; for int4 from
-/// -8 to 7, plus a shared minimum. Scales and minimums are those of the least squared error among a few candidates.
-/// `in` must be a multiple of 32. Runs on all cores.
+/// Rounds each group of 32 weights of a row to integers times a shared scale: from -127 to 127 for int8; from -8 to 7,
+/// plus a shared minimum, for int4. Scales and minimums minimise the squared error among a few candidates. `in` must be
+/// a multiple of 32. Runs on all cores.
 Quantised quantise(std::span<const float> values, std::int64_t out, std::int64_t in, DType dtype);
 
-/// What a matrix is multiplied with, as far as rounding it needs to know: the sums of x xᵀ over some inputs x, for
-/// blocks of neighbouring features, [size, size] each.
+/// The information about a matrix's inputs that rounding uses: the sums of x xᵀ over some inputs x, for blocks of
+/// adjacent features, [size, size] each.
 struct ProductInputs {
   static constexpr std::int64_t block = 2048;  ///< features in a block; the last may have fewer
   std::vector<std::vector<float>> sums;
 };
 
-/// The same for some rows of a weight, starting at `first_row` of all its rows. With `inputs` it is not the error of
-/// the weights that is kept small but that of their products: each weight is rounded so as to make up for the errors of
-/// those rounded before it.
+/// The same for some rows of a weight, starting at `first_row` of all its rows. With `inputs`, it minimises the error
+/// of the products instead of that of the weights: each weight is rounded to compensate for the errors of those rounded
+/// before it.
 void quantise_rows(std::span<const float> values, std::int64_t first_row, Quantised& to,
                    const ProductInputs* inputs = nullptr);
 
-/// The name of such a type for users: "int8" or "int4".
+/// The user-facing name of such a type: "int8" or "int4".
 std::string_view quantised_name(DType dtype);
 
 /// The type of the quantised weights in a checkpoint that quantise_folder wrote; none for others. Throws FileError for
@@ -60,8 +60,8 @@ std::string_view quantised_name(DType dtype);
 std::optional<DType> quantised_type(const TensorSource& weights);
 
 /// Writes a copy of a Hugging Face folder or a .gguf file as a folder with int8 or int4 matrices, which load without
-/// being quantised again. It appears whole or not at all. Throws UsageError if there is something else in its place, or
-/// `from` is such a folder already.
+/// being quantised again. It appears whole or not at all. Throws UsageError if something else exists in its place, or
+/// if `from` is already such a folder.
 void quantise_folder(const std::filesystem::path& from, const std::filesystem::path& to, DType weights,
                      const KnownInputs& inputs = {});
 

@@ -51,7 +51,7 @@ Tensor random_normal(Shape shape, const char* file = __builtin_FILE(), int line 
 
 /// Makes a tensor an output of the graph under this name.
 void output(const std::string& name, Operand x);
-/// Makes a tensor readable after a step under this name; copied only when it is asked for.
+/// Makes a tensor readable after a step under this name; copied only on request.
 Tensor capture(Operand x, const std::string& name);
 /// Makes `value` the next version of a parameter or state.
 void update(Operand target, Operand value);
@@ -174,8 +174,8 @@ Tensor one_hot(Operand ids, Dim depth, DType dtype = DType::f32);
 // Linear algebra
 
 Tensor matmul(Operand a, Operand b, MatmulAttrs attrs = {});
-/// x times the transpose of an int8 or int4 weight [out, in], of which every 32 in a row share a scale, [out, in / 32],
-/// and a minimum of the same shape if there are any: weight * scale + min.
+/// x times the transpose of an int8 or int4 weight [out, in]. Every 32 weights in a row share a scale, [out, in / 32],
+/// and optionally a minimum of the same shape: weight * scale + min.
 Tensor matmul_quantised(Operand x, Operand weight, Operand scales, Operand mins = {});
 /// The values that such a weight represents; it may have leading axes.
 Tensor dequantise(Operand weight, Operand scales, Operand mins = {});
@@ -211,8 +211,8 @@ struct CrossEntropyOptions {
 Tensor cross_entropy(Operand logits, Operand targets, CrossEntropyOptions options = {});
 
 struct AttentionOptions {
-  int heads = 0;     ///< where q, k and v are [batch, time, heads * size]; 0: they are [batch, heads, time, size]
-  int kv_heads = 0;  ///< heads of k and v; 0: as many as q has
+  int heads = 0;     ///< if q, k and v are [batch, time, heads * size]; 0: they are [batch, heads, time, size]
+  int kv_heads = 0;  ///< heads of k and v; 0: as many as q
   bool causal = false;
   double scale = 0;  ///< 0: 1 / sqrt(size of a head)
   int window = 0;
@@ -221,8 +221,8 @@ struct AttentionOptions {
   Tensor mask = {};       ///< boolean (true: visible) or added to the scores; broadcasts to [batch, heads, time, keys]
   Tensor sinks = {};      ///< one logit per head that takes part in the softmax without a value
   Tensor lengths = {};    ///< i32[batch]: valid keys
-  Tensor positions = {};  ///< i32[batch, time]: of the queries; by default the last ones
-  Tensor table = {};      ///< i32[batch, n]: of a paged cache k and v, the block of the keys from i * block on
+  Tensor positions = {};  ///< i32[batch, time]: of the queries; by default they are the last ones
+  Tensor table = {};      ///< i32[batch, n]: for a paged cache k and v, the block of the keys from i * block on
   std::string capture = {};  ///< keep the probabilities under this name
 };
 Tensor attention(Operand q, Operand k, Operand v, const AttentionOptions& options = {});
@@ -234,14 +234,14 @@ Tensor merge_heads(Operand x);
 
 // Recurrences
 
-/// What a recurrence starts from, and which tokens take part in it.
+/// The initial state of a recurrence, and the tokens that take part in it.
 struct RecurrentOptions {
   Tensor state = {};      ///< a row per sequence; by default zeros
   Tensor positions = {};  ///< i32[batch, time]: negative ones are skipped; a row that starts at 0 starts from zeros
   Tensor slots = {};      ///< i32[batch]: the row of the state that a sequence has; by default its number in the batch
 };
-/// The result of a recurrence, and its state after the last token: in the shape of the state that was given, of which
-/// it is the next version.
+/// The result of a recurrence, and its state after the last token: the next version of the given state, in the same
+/// shape.
 struct Recurrent {
   Tensor y, state;
 };

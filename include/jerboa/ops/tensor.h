@@ -48,8 +48,8 @@ struct Parameter {
   std::string path;   ///< "blocks.0.qkv.weight"; empty until assigned
 };
 
-/// What ops take: a tensor, a parameter or a number, together with the user's file and line, which default arguments
-/// record at the place of the call, also for operators. A number takes the type of the other operand.
+/// The operand of an op: a tensor, a parameter or a number, together with the user's file and line, which default
+/// arguments record at the call site, also for operators. A number takes the type of the other operand.
 class Operand {
  public:
   Operand() = default;
@@ -111,11 +111,11 @@ class ModuleScope {
 };
 
 namespace detail {
-/// The line that errors of an op at this site report: the scope's if there is one, else the site itself.
+/// The line that errors of an op at this site report: the scope's if there is one, otherwise the site itself.
 std::string site_text(const CallSite& site);
-/// "blocks.3.qkv: " inside a ModuleScope, else empty: the prefix of errors.
+/// "blocks.3.qkv: " inside a ModuleScope, otherwise empty: the prefix of errors.
 std::string module_prefix();
-/// What errors name for an op: the composite op that the user called, or the op itself.
+/// The op that errors name: the composite op that the user called, or the op itself.
 std::string_view called(std::string_view op);
 }  // namespace detail
 

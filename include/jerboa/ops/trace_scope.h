@@ -5,8 +5,8 @@
 namespace jerboa {
 
 /// While in scope, ops on this thread append to this graph, as within trace(). For graphs that are built call by call:
-/// nothing is copied or verified, so that a call costs no more than its op, and an op that fails may leave nodes behind
-/// that nothing uses.
+/// nothing is copied or verified, so that a call costs no more than its op; an op that fails may leave unused nodes
+/// behind.
 class TraceScope {
  public:
   explicit TraceScope(Graph& graph);

@@ -13,13 +13,13 @@ class Device {
  public:
   explicit Device(std::shared_ptr<Backend> backend) : backend_(std::move(backend)) {}
 
-  /// The best device of this machine: a GPU if WebGPU finds one, else the CPU engine.
+  /// The best device of this machine: a GPU if WebGPU finds one, otherwise the CPU engine.
   static Device best();
   /// A GPU through WebGPU. Throws DeviceError that says what is missing.
   static Device webgpu(const WebGpuOptions& options = {});
   /// The CPU engine with the given number of threads; 0: one per core.
   static Device cpu(int threads = 0);
-  /// The oracle: every op by straight loops, in f32. Slow.
+  /// The oracle: every op in straightforward loops, in f32. Slow.
   static Device reference();
   /// The same in f64, without rounding to f32 between ops.
   static Device reference64();

@@ -31,7 +31,7 @@ class Result {
   const Sizes& shape_of(const std::string& name) const;
   bool has(const std::string& name) const { return shapes_.contains(name); }
   std::vector<std::string> names() const;
-  /// Returns when the run has ended; throws what went wrong in it. Not needed before get, which waits too.
+  /// Returns when the run has ended; throws its error if it failed. Not needed before get, which waits too.
   void wait() const;
   /// The number in the output "loss".
   double loss() const { return get("loss").item(); }
@@ -69,11 +69,11 @@ struct LoadOptions {
   /// Keep tensors that the session has no storage for yet until an entry creates it.
   bool keep_unknown = false;
 };
-/// What a load did with the tensors of the file and of the session, by name.
+/// The outcome of a load for the tensors of the file and of the session, by name.
 struct LoadReport {
   std::vector<std::string> loaded;   ///< parameters and states that now have the file's values
   std::vector<std::string> waiting;  ///< tensors in the file for an entry that has not been added yet
-  std::vector<std::string> left;     ///< states in the file that the session has no use for
+  std::vector<std::string> left;     ///< states in the file that the session does not use
   std::vector<std::string> initial;  ///< states of the session that are not in the file: they have their initial values
 
   /// Whether training continues exactly where the file was saved.
@@ -85,17 +85,17 @@ struct Port {
   std::string name;
   TensorType type;
 };
-/// An entry of a session: what it can run.
+/// The name and interface of an entry.
 struct EntryInfo {
   std::string name;
   std::vector<Port> inputs, outputs, captures;
 };
 
-/// A graph that was compiled as far as that needs no storage (Session::prepare_entry).
+/// A graph that was compiled as far as is possible without storage (Session::prepare_entry).
 struct PreparedEntry {
   std::string name;
   Graph graph;
-  std::shared_ptr<const Program> program;  ///< null on a device that runs graphs as they are
+  std::shared_ptr<const Program> program;  ///< null on a device that interprets graphs
 };
 
 /// Named persistent tensors on a device (parameters, gradients, states) and the entries that run over them. Calls from
@@ -107,14 +107,14 @@ class Session {
   /// Compiles a graph under a name. Its parameters and states become storage, shared by name with other entries; their
   /// types must agree. Throws UsageError if they do not, or if the name is taken, and leaves the session unchanged.
   void add_entry(const std::string& name, const Graph& graph);
-  /// Does first what takes most of the time of add_entry and changes nothing, while other threads use the session. The
-  /// result is for this session.
+  /// Does the slow part of add_entry, which changes nothing, while other threads use the session. The result is for
+  /// this session only.
   PreparedEntry prepare_entry(const std::string& name, Graph graph) const;
   void add_entry(const PreparedEntry& entry);
   /// Allocates storage for a graph's parameters and states without compiling it, so that they can be loaded first.
   void declare(const Graph& graph);
   bool has_entry(const std::string& name) const;
-  /// What the session can run, by name.
+  /// The entries of the session, by name.
   std::vector<EntryInfo> entries() const;
   const Graph& graph(const std::string& entry) const;
   int kernel_count(const std::string& entry) const;
@@ -133,8 +133,8 @@ class Session {
   void upload_params(const TensorMap& params, UploadOptions options = {});
   /// One parameter from memory that the caller owns, such as a loaded file, with elements of the parameter's type.
   void upload_param(const std::string& name, std::span<const std::byte> bytes);
-  /// The memory of a parameter whose values the caller is about to write there before anything runs, where the device
-  /// shares its memory with the host; nothing elsewhere, and for unknown names.
+  /// The memory of a parameter, if the device shares its memory with the host; the caller must then write its values
+  /// before anything runs. Empty otherwise, and for unknown names.
   std::span<std::byte> overwrite_param(const std::string& name);
   TensorMap download_params() const;
   HostTensor download_param(const std::string& name) const;

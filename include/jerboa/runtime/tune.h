@@ -12,33 +12,33 @@ namespace jerboa {
 
 /// The kinds of kernels whose forms can be measured.
 enum class TunedKind {
-  products,   ///< of matrices
-  attention,  ///< and its gradient
-  rows,       ///< that are reduced: norms, softmax, losses
-  columns     ///< that are summed up, as for the gradients of biases
+  products,   ///< matrix products
+  attention,  ///< attention and its gradient
+  rows,       ///< reductions of rows: norms, softmax, losses
+  columns     ///< sums of columns, as for the gradients of biases
 };
 
-/// What was measured of one kernel.
+/// The measurements of one kernel.
 struct TunedKernel {
   std::string shape, form;  ///< its sizes, and the fastest form
-  int forms = 0;            ///< that were measured, besides the one chosen without measuring
+  int forms = 0;            ///< number of forms measured, besides the one chosen without measuring
   double seconds = 0, untuned_seconds = 0;
 };
 
 struct TuneOptions {
-  /// Whose kernels are measured.
+  /// The kinds of kernels to measure.
   std::set<TunedKind> kinds{TunedKind::products, TunedKind::attention, TunedKind::rows, TunedKind::columns};
-  double seconds = 0.1;  ///< at most, for each form
-  /// Called before each form is measured, to bring a GPU's clock up, which drops while the form is compiled.
+  double seconds = 0.1;  ///< at most, per form
+  /// Called before each form is measured, to raise a GPU's clock, which drops while the form is compiled.
   std::function<void()> warm = {};
-  /// Called with what was measured of each kernel.
+  /// Called with the measurements of each kernel.
   std::function<void(const TunedKernel&)> report = {};
-  /// Called with the form and the reason for each form that was left out because it could not be run.
+  /// Called with the form and the reason for each form that was skipped because it could not be run.
   std::function<void(const std::string& form, const std::string& reason)> skipped = {};
 };
 
 /// Times the forms in which the kernels of some graphs can be computed on a WebGPU device, and checks their results
-/// against each other. Returns the content of a file that makes the compiler choose the fastest ones
+/// against each other. Returns the content of a file that makes the compiler choose the fastest forms
 /// (WebGpuOptions::tuned_forms). Throws UsageError for other devices.
 std::string tune_kernels(const Device& device, const std::vector<Graph>& graphs, const TuneOptions& options = {});
 

@@ -9,12 +9,12 @@ namespace jerboa::serving {
 
 /// The number of a block of a paged key/value cache.
 using Block = std::int32_t;
-inline constexpr Block no_block = -1;  ///< in a table: one that was given back, or never taken
+inline constexpr Block no_block = -1;  ///< in a table: a block that was given back, or never taken
 
 struct PagePoolStatistics {
   std::int64_t allocations = 0;
   std::int64_t refusals = 0;  ///< allocations that found no free block
-  int peak = 0;               ///< the most blocks that were in use at once
+  int peak = 0;               ///< the most blocks in use at once
 };
 
 /// The blocks of a paged cache, each of `block_size` positions and counted by reference: tables and the prefix tree
@@ -52,7 +52,7 @@ class PagePool {
   PagePoolStatistics statistics_;
 };
 
-/// The blocks of layers that see only the latest positions, and so give back those before their window.
+/// The blocks of layers that see only the latest positions, and therefore give back those before their window.
 struct WindowedPool {
   /// Throws UsageError unless all are positive.
   WindowedPool(int window, int blocks, int block_size);
@@ -65,7 +65,7 @@ struct WindowedPool {
     return known / size * size - window + 1;
   }
 
-  int window;  ///< how many of the latest positions a token sees, itself included
+  int window;  ///< how many of the latest positions a token sees, including itself
   PagePool pool;
 };
 using WindowedPools = std::vector<std::unique_ptr<WindowedPool>>;

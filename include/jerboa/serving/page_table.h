@@ -9,14 +9,14 @@
 
 namespace jerboa::serving {
 
-/// The content of block `from` is to be copied to block `to`, in every layer.
+/// A pending copy of the content of block `from` to block `to`, in every layer.
 struct BlockCopy {
   Block from = 0, to = 0;
 
   friend bool operator==(const BlockCopy&, const BlockCopy&) = default;
 };
 
-/// Blocks from one of a table on.
+/// The blocks of a table from block `first` on.
 struct SavedWindow {
   std::int64_t first = 0;
   std::vector<Block> blocks;
@@ -24,13 +24,13 @@ struct SavedWindow {
   friend bool operator==(const SavedWindow&, const SavedWindow&) = default;
 };
 
-/// What must be known of a table to write its blocks to a file.
+/// The information needed to write a table's blocks to a file.
 struct SavedTable {
   std::int64_t length = 0;
   int block_size = 0;
   std::vector<Block> blocks;
-  std::vector<SavedWindow> windowed = {};  ///< of layers with windows: what is still seen from the end
-  std::int32_t state = no_slot;            ///< where the states of recurrent layers at its end are, if there are any
+  std::vector<SavedWindow> windowed = {};  ///< for layers with windows: the blocks still visible from the end
+  std::int32_t state = no_slot;            ///< the slot with the states of recurrent layers at its end, if there is one
 
   friend bool operator==(const SavedTable&, const SavedTable&) = default;
 };
@@ -44,24 +44,24 @@ class PageTable {
   PageTable& operator=(PageTable&& other) noexcept;
   ~PageTable();
 
-  /// Makes room to write `positions` more. A last block that is partly filled and shared is replaced by a copy of its
-  /// own: `copies` then gains the copy that has to be made before the write, in the order in which they are listed.
-  /// Returns false, and changes nothing, if the pool has too few blocks.
+  /// Makes room to write `positions` more. A last block that is partly filled and shared is replaced by a private copy:
+  /// `copies` then gains the copy that must be made before the write, in list order. Returns false, and changes
+  /// nothing, if the pool has too few blocks.
   bool append(std::int64_t positions, std::vector<BlockCopy>& copies);
   /// The blocks that append would take from the pool.
   int blocks_to_append(std::int64_t positions) const;
   /// Appends a whole block that someone else filled. The length must be a multiple of the block size.
   void append_shared(Block block);
-  /// Lets an empty table begin with so many blocks that nobody will read.
+  /// Lets an empty table begin with this many blocks that nobody will read.
   void skip(std::int64_t blocks);
   /// Forgets the positions from `length` on.
   void truncate(std::int64_t length);
-  /// Gives back the blocks of which every position is before this one, because nobody will read them again. Returns
-  /// how many these are.
+  /// Gives back the blocks whose positions are all before this one, because nobody will read them again. Returns their
+  /// number.
   int release_before(std::int64_t position);
-  /// The first position that is still there.
+  /// The first position that the table still holds.
   std::int64_t first() const { return static_cast<std::int64_t>(released_) * pool_->block_size(); }
-  /// The blocks that are still there.
+  /// The number of blocks that the table still holds.
   int held() const { return static_cast<int>(blocks_.size() - released_); }
   /// A table of the same positions that shares every block.
   PageTable fork() const;
@@ -78,7 +78,7 @@ class PageTable {
 
   PagePool* pool_;
   std::vector<Block> blocks_;
-  std::size_t released_ = 0;  // how many blocks, from the first on, were given back
+  std::size_t released_ = 0;  // how many leading blocks were given back
   std::int64_t length_ = 0;
 };
 

@@ -23,20 +23,22 @@ struct PrefixTreeStatistics {
   std::vector<std::int64_t> windowed_evictions = {};  ///< of blocks of layers with windows alone, by group
 };
 
-/// The blocks of texts that were computed before, found by their tokens. Each node below a root is one whole block, and
-/// the way to it from the root spells its tokens; the tree holds a reference to every block in it. Nodes that no
-/// sequence uses are evicted when the pool runs short, the least recently used leaf first.
+/// The blocks of earlier texts, found by their tokens. Each node below a root is one whole block, and the path to it
+/// from the root spells its tokens; the tree holds a reference to every block in it. Nodes that no sequence uses are
+/// evicted when the pool runs short, the least recently used leaf first.
 ///
-/// Layers with windows have blocks of their own in a node, which may be gone: a text goes on where those before it that
-/// it still sees are there. They are dropped one by one, first those that no text has ended at or gone on from.
+/// Layers with windows have separate blocks in a node, which may be missing: a text can continue at a node if the
+/// preceding blocks that its windows see are present. They are dropped one by one, starting with those where no text
+/// has ended or continued.
 ///
-/// Texts of different name spaces never share: a name space stands for everything else that the cache depends on, the
+/// Texts in different name spaces never share: a name space stands for everything else that the cache depends on, such
+/// as the model and the adapter.
 /// model and the adapter.
 class PrefixTree {
   struct Node;
 
  public:
-  /// A place in the tree that a sequence uses: neither it nor what lies above is evicted while the path exists.
+  /// A position in the tree that a sequence uses: neither it nor its ancestors are evicted while the path exists.
   class Path {
    public:
     Path() = default;
@@ -50,10 +52,10 @@ class PrefixTree {
     int size() const;
     /// The blocks from the root.
     std::vector<Block> blocks() const;
-    /// Those of layers with a window that are seen from the end of the path, and `more` before them where they are
-    /// there, in a list as long as blocks(): no_block before them.
+    /// The blocks of layers with a window that are visible from the end of the path, and `more` before them if present,
+    /// in a list as long as blocks(), with no_block before them.
     std::vector<Block> windowed(std::size_t group, int more = 0) const;
-    /// That of the last node, or no_block.
+    /// The block of the last node for such layers, or no_block.
     Block last_windowed(std::size_t group) const;
     /// The snapshot of the recurrent states at the end of the path, or no_slot.
     std::int32_t state() const;
@@ -66,45 +68,46 @@ class PrefixTree {
     Node* node_ = nullptr;
   };
 
-  /// If a model has recurrent layers, a prefix can only be continued where there is a snapshot of their states:
-  /// `needs_states`.
+  /// `needs_states`: the model has recurrent layers, so that a prefix can only be continued where there is a snapshot
+  /// of their states.
   explicit PrefixTree(PagePool& pool, bool needs_states = false, const WindowedPools* windowed = nullptr)
       : pool_(&pool), needs_states_(needs_states), windowed_(windowed), kept_(windowed ? windowed->size() : 0) {
     statistics_.windowed_evictions.resize(kept_.size());
   }
   PrefixTree(const PrefixTree&) = delete;
   PrefixTree& operator=(const PrefixTree&) = delete;
-  /// Every path must be gone.
+  /// All paths must have been destroyed.
   ~PrefixTree();
 
-  /// The longest known beginning of a text in whole blocks.
+  /// The longest known prefix of a text, in whole blocks.
   Path find(std::string_view name_space, std::span<const std::int32_t> tokens);
-  /// The longest beginning of which the tree has the blocks, even if no text can go on from its end: find() gives one
-  /// that has what windows see, and states.
+  /// The longest prefix whose blocks are in the tree, even if no text can continue from its end; the end of find() also
+  /// has the blocks that windows see, and states.
   Path longest(std::string_view name_space, std::span<const std::int32_t> tokens);
-  /// Continues a path by one whole block. If the tree has a block of these tokens already, the path continues there,
-  /// and that block is returned, which the caller should use instead of its own; otherwise `block` itself, which the
-  /// tree shares from now on. `windowed` has a block for each group of layers with windows, or no_block; the tree
-  /// shares those that it lacks.
+  /// Continues a path by one whole block. If the tree already has a block with these tokens, the path continues there,
+  /// and that block is returned, which the caller should use instead; otherwise `block` itself, which the tree shares
+  /// from now on. `windowed` has a block, or no_block, for each group of layers with windows; the tree shares those
+  /// that it lacks.
   Block append(Path& path, std::span<const std::int32_t> tokens, Block block, std::span<const Block> windowed = {});
-  /// Other texts are likely to go on from the end of this path: what windows see from there is dropped late.
+  /// Hints that other texts are likely to continue from the end of this path: the blocks that windows see there are
+  /// dropped late.
   void keep_end(const Path& path);
-  /// Keeps a snapshot of the recurrent states at the end of a path; one that is there already stays.
+  /// Keeps a snapshot of the recurrent states at the end of a path, unless there is one already.
   void keep_state(Path& path, StateSlot slot);
 
-  /// Forgets leaves that nobody uses until this many blocks have left the tree or none is left; returns how many have.
+  /// Evicts unused leaves until this many blocks have left the tree or none is left; returns how many have.
   int evict(int blocks);
-  /// Drops blocks of layers with a window that only the tree holds, until so many are free or none is left; returns how
-  /// many were dropped.
+  /// Drops blocks of layers with a window that only the tree holds, until this many are free or none is left; returns
+  /// how many were dropped.
   int evict_windowed(std::size_t group, int blocks);
   /// How many blocks evict_windowed could free.
   int reclaimable_windowed(std::size_t group) const;
-  /// Forgets the least recently used snapshot of states; false if there is none.
+  /// Evicts the least recently used snapshot of states; false if there is none.
   bool evict_state();
-  /// Forgets everything that nobody uses.
+  /// Evicts everything that no sequence uses.
   void clear();
 
-  /// The blocks in the tree, and those of them that evict can get.
+  /// The blocks in the tree, and those of them that evict can free.
   int blocks() const { return blocks_; }
   int reclaimable() const { return reclaimable_; }
   const PrefixTreeStatistics& statistics() const { return statistics_; }
@@ -121,13 +124,13 @@ class PrefixTree {
     Block block = 0;
     int depth = 0;                // in blocks
     int users = 0;                // paths that end here or below
-    std::uint64_t last_used = 0;  // when the last of them left
+    std::uint64_t last_used = 0;  // when the last of them ended
     StateSlot state = {};
     std::uint64_t state_used = 0;
     struct Kept {
       Block block = no_block;
       /// Eviction order: the time of insertion; with is_end set, the time when a text that sees the block last ended or
-      /// was continued.
+      /// continued.
       std::uint64_t worth = 0;
     };
     std::vector<Kept> windowed = {};  // by group
@@ -151,7 +154,7 @@ class PrefixTree {
   PagePool* pool_;
   bool needs_states_;
   const WindowedPools* windowed_;
-  std::vector<ByUse> kept_;  // by group, what is worth least first
+  std::vector<ByUse> kept_;  // by group, the least valuable first
   std::map<std::string, std::unique_ptr<Node>, std::less<>> roots_;
   ByUse idle_leaves_, states_;
   std::uint64_t clock_ = 0;

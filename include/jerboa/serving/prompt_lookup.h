@@ -7,8 +7,8 @@
 
 namespace jerboa::serving {
 
-/// Guesses how a text goes on from its own past: if its last tokens occurred before, it proposes what followed them
-/// there. Good for texts that quote their prompt: summaries, edits, code. Constant time per token.
+/// Guesses how a text continues from its own past: if its last tokens occurred before, it proposes the tokens that
+/// followed them there. Works well for texts that quote their prompt: summaries, edits, code. Constant time per token.
 class PromptLookup {
  public:
   /// Looks for the last `longest` tokens first, then for fewer, down to `shortest`.
@@ -23,7 +23,7 @@ class PromptLookup {
 
   int shortest_, longest_;
   std::size_t indexed_ = 0;
-  // What follows the latest occurrence of each run of tokens, by the hash of the run.
+  // The position after the latest occurrence of each run of tokens, by the hash of the run.
   std::unordered_map<std::uint64_t, std::size_t> followers_;
 };
 

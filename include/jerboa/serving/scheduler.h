@@ -20,50 +20,50 @@
 
 namespace jerboa::serving {
 
-/// Layers that see only the latest positions, beside others that see more. They have blocks of their own, and keep of a
-/// text what its next tokens still see.
+/// Layers that see only the latest positions, in a model with others that see more. They have separate blocks, and keep
+/// only the part of a text that its next tokens still see.
 struct WindowedLayers {
-  int window = 0;  ///< how many of the latest positions a token sees, itself included
+  int window = 0;  ///< how many of the latest positions a token sees, including itself
   int blocks = 0;
 };
 
 struct SchedulerOptions {
   int blocks = 256, block_size = 16;  ///< of the key/value cache
-  /// Groups of layers with windows, where others have none or larger ones. Not with state_slots.
+  /// Groups of layers with windows, if others have none or larger ones. Not with state_slots.
   std::vector<WindowedLayers> windowed = {};
-  int context = 0;           ///< the most tokens of a sequence; 0, or more than the cache holds: what it holds
-  int max_rows = 64;         ///< of a step, and the most sequences that run at once
-  int chunk = 128;           ///< the most prompt tokens of a row
-  int prefill_tokens = 512;  ///< the most prompt tokens of a step
-  /// How many tokens wide the rows of mixed steps are: long prompts take several rows there. 0: prompts and decoding
+  int context = 0;           ///< the most tokens of a sequence; 0, or more than the cache holds: the cache's capacity
+  int max_rows = 64;         ///< per step, and the most sequences that run at once
+  int chunk = 128;           ///< the most prompt tokens per row
+  int prefill_tokens = 512;  ///< the most prompt tokens per step
+  /// The width, in tokens, of the rows of mixed steps, where long prompts take several rows. 0: prompts and decoding
   /// take turns.
   int mixed_time = 0;
-  bool always_mixed = false;  ///< rows of mixed_time tokens even where there are only prompts: all steps are alike
-  /// The most tokens of a step of prompts with its padding: rows times the longest of them; 0: any number.
+  bool always_mixed = false;  ///< rows of mixed_time tokens even if there are only prompts: all steps are alike
+  /// The most tokens of a step of prompts including padding: rows times the longest row; 0: any number.
   int prefill_cells = 0;
   bool pipelined = true;       ///< next() may be called again before the step is complete
-  bool prefix_cache = true;    ///< texts with the same beginning share it
-  int vocabulary = 0;          ///< if positive, prompts are checked
+  bool prefix_cache = true;    ///< share the cache between texts with a common prefix
+  int vocabulary = 0;          ///< if positive, prompts are checked against it
   bool device_samples = true;  ///< otherwise the host draws every token from logits
   bool device_masks = false;   ///< otherwise sequences with a constraint are sampled on the host; needs `vocabulary`
   /// Otherwise sequences with penalties, biases or banned tokens are sampled on the host.
   bool device_penalises = false;
-  /// How many of the latest positions a token sees, itself included, if every layer of the model has a window (then the
-  /// largest); 0: all. What lies before it is given back when the cache is full. Not with state_slots.
+  /// How many of the latest positions a token sees, including itself, if every layer of the model has a window (then
+  /// the largest); 0: all. Earlier positions are given back when the cache is full. Not with state_slots.
   int window = 0;
   int state_slots = 0;  ///< for the states of recurrent layers: one per running sequence, and some for snapshots
   /// The sizes that steps may have, in ascending order; by default powers of two.
   std::vector<int> row_buckets = {}, time_buckets = {}, block_buckets = {};
 };
 
-/// What happened to a sequence: a token, or the end, with the statistics, or both.
+/// An event of a sequence: a token, or the end, with the statistics, or both.
 struct Event {
   SequenceId id = 0;
   std::optional<std::int32_t> token = {};
   std::optional<TokenLogprobs> logprobs = {};  ///< of the token, if the sequence wants them
-  std::string text = {};                       ///< that is final now, if the sequence has a TextStream
+  std::string text = {};                       ///< that became final, if the sequence has a TextStream
   std::optional<FinishReason> finished = {};
-  std::string error = {};  ///< why it failed
+  std::string error = {};  ///< why the sequence failed
   SequenceStatistics statistics = {};
 };
 
@@ -77,7 +77,8 @@ struct SchedulerStatistics {
 
 struct StepSizes;
 
-/// The most blocks of windowed layers that a text needs at any time, if steps in flight compute so many of its tokens.
+/// The most blocks of windowed layers that a text needs at any time, if steps in flight compute this many of its
+/// tokens.
 int most_windowed_blocks(const SchedulerOptions& options, int window, std::int64_t in_flight);
 /// The same for a sequence.
 int most_windowed_blocks(const SchedulerOptions& options, int window);
@@ -88,22 +89,22 @@ struct RestoredBlock {
   Block block = 0;
 };
 
-/// What the host must fill before the next step.
+/// The blocks and states that the host must fill before the next step.
 struct Restored {
   std::vector<RestoredBlock> blocks = {};
   std::vector<std::vector<RestoredBlock>> windowed = {};  ///< by group; indices into SavedWindow::blocks
   std::int32_t state = no_slot;                           ///< the slot for the saved states of recurrent layers
-  std::int64_t tokens = 0;  ///< by how many the beginning from which texts go on has become longer
+  std::int64_t tokens = 0;  ///< how many tokens longer the prefix that texts can continue from has become
 };
 
-/// Blocks for a text that a host computes alongside the sequences, one chunk at a time.
+/// Blocks for a text that the host computes alongside the sequences, one chunk at a time.
 class TextBlocks {
  public:
   TextBlocks(PageTable whole, std::vector<PageTable> windowed)
       : whole_(std::move(whole)), rings_(std::move(windowed)) {}
 
   const std::vector<Block>& table() const { return whole_.blocks(); }
-  /// Those of layers with a window, of which few take turns.
+  /// The blocks of layers with a window, a few of which are reused in turn.
   std::vector<Block> windowed(std::size_t group) const;
 
  private:
@@ -118,9 +119,10 @@ class TextBlocks {
 ///     for (const Event& event : scheduler.complete(step, results, now)) …
 ///
 /// Every round decodes one token (or more, with drafts) of each running sequence; prompts are computed in chunks
-/// between or beside that, in turns. Sequences are admitted in the order of arrival. If the cache is full, blocks come
-/// first from cached prefixes that nobody uses, then from what lies before the window, and then from the sequence that
-/// arrived last, which waits and is computed again later; so the oldest always goes on. Not thread-safe.
+/// between or alongside that, in turns. Sequences are admitted in order of arrival. If the cache is full, blocks are
+/// taken first from cached prefixes that nobody uses, then from positions before the windows, and then from the
+/// sequence that arrived last, which waits and is recomputed later; the oldest therefore always makes progress. Not
+/// thread-safe.
 class Scheduler {
  public:
   /// Throws UsageError if an option is out of range.
@@ -130,37 +132,37 @@ class Scheduler {
   /// Queues a prompt. Throws UsageError if it can never run: it is empty or exceeds the context, or an option is out of
   /// range.
   SequenceId add(std::vector<std::int32_t> prompt, SequenceOptions options, double now);
-  /// A sequence whose prompt is everything that another one holds so far, and whose cache it shares: several answers to
-  /// one prompt, each with a seed of its own. Throws UsageError if the other has ended.
+  /// A sequence whose prompt is everything that another one holds so far, and which shares its cache: several answers
+  /// to one prompt, each with its own seed. Throws UsageError if the other has ended.
   SequenceId fork(SequenceId id, SequenceOptions options, double now);
   /// Ends a sequence at once, even within a step; false if it has ended already.
   bool cancel(SequenceId id, double now);
 
   /// The sequences with DraftSource::host that wait for a draft.
   std::vector<SequenceId> awaiting_drafts() const;
-  /// Guesses at the tokens that follow those of a sequence, or none: it may then be part of the next step. What is kept
-  /// of them is what the model draws itself, so a draft model should propose its likeliest tokens. Throws UsageError if
-  /// the sequence does not await a draft.
+  /// Supplies guesses, or none, at the tokens that follow those of a sequence, which may then be part of the next step.
+  /// A guess is accepted if the model draws the same token, so a draft model should propose its most likely tokens.
+  /// Throws UsageError if the sequence does not await a draft.
   void suggest(SequenceId id, std::vector<std::int32_t> draft);
-  /// All sequences guess by prompt lookup from now on, because the host no longer does.
+  /// From now on all sequences guess by prompt lookup, because the host no longer drafts.
   void draft_by_lookup();
 
-  /// The next step, or nothing: no sequence is left, or all wait for steps in flight, for drafts of the host, or for
-  /// blocks that a TextBlocks holds. If has_work(), nothing is in flight, no draft is awaited and no TextBlocks exists,
-  /// there is a step.
+  /// The next step, or none: no sequence is left, or all wait for steps in flight, for drafts from the host, or for
+  /// blocks that a TextBlocks holds. There is always a step if has_work(), nothing is in flight, no draft is awaited
+  /// and no TextBlocks exists.
   std::optional<Step> next(double now);
-  /// Takes the results of the oldest step in flight; returns what happened since the last call. Throws UsageError, and
+  /// Takes the results of the oldest step in flight; returns the events since the last call. Throws UsageError, and
   /// changes nothing, if it is another step or results are missing.
   std::vector<Event> complete(const Step& step, StepResults results, double now);
   /// Ends all sequences of the oldest step in flight, because the device could not run it.
   std::vector<Event> fail(const Step& step, const std::string& error, double now);
-  /// Ends the youngest sequence of that step, because the device has no memory for all of them; the others are computed
-  /// again.
+  /// Ends the youngest sequence of that step, because the device lacks memory for all of them; the others are
+  /// recomputed.
   std::vector<Event> refuse(const Step& step, const std::string& error, double now);
-  /// What happened since the last call, for hosts that wait without a step: cancellations, deadlines.
+  /// The events since the last call, for hosts that wait without a step: cancellations, deadlines.
   std::vector<Event> take_events() { return std::exchange(events_, {}); }
 
-  /// When the first of the sequences that have a deadline ends by it; infinity if none has.
+  /// The earliest deadline of any sequence; infinity if none has one.
   double next_deadline() const {
     return deadlines_.empty() ? std::numeric_limits<double>::infinity() : deadlines_.begin()->first;
   }
@@ -174,28 +176,29 @@ class Scheduler {
   std::int64_t context() const { return context_; }
   const SchedulerStatistics& statistics() const { return statistics_; }
   const PagePool& pool() const { return pool_; }
-  /// That of layers with a window.
+  /// The pool of layers with a window.
   const PagePool& windowed_pool(std::size_t group) const { return windowed_.at(group)->pool; }
   /// The number of such blocks before its end that a text needs to continue.
   int reach(std::size_t group) const { return windowed_.at(group)->reach(); }
   const PrefixTree& prefixes() const { return tree_; }
   const StateSlots& slots() const { return slots_; }
 
-  /// Blocks for a text that the host computes alongside the sequences, with room for this many tokens; nothing if the
+  /// Blocks for a text that the host computes alongside the sequences, with room for this many tokens; none if the
   /// cache is full. Sequences may have to wait until they are given back. The scheduler must outlive them.
   std::optional<TextBlocks> reserve(std::int64_t positions);
   /// Forgets cached prefixes that no sequence uses.
   void clear_prefixes() { tree_.clear(); }
   /// The whole blocks that a running sequence has computed so far: length and blocks, to be read by the host before the
-  /// next step. The tokens are the first `length` of the sequence's. Throws UsageError if it does not run, if its first
-  /// blocks, or those that windows see from its end, were given back, or if the model has recurrent layers, whose
+  /// next step. The tokens are the first `length` of the sequence's. Throws UsageError if it is not running, if its
+  /// first blocks, or those that windows see from its end, were given back, or if the model has recurrent layers, whose
   /// states are kept only at the end of a prompt's whole blocks.
   SavedTable save(SequenceId id) const;
-  /// The same for what is cached of these tokens, whoever computed it, with the states of recurrent layers.
+  /// The same for the cache of these tokens, whichever sequence computed it, with the states of recurrent layers.
   SavedTable save(const std::string& name_space, std::span<const std::int32_t> tokens);
   /// Puts saved blocks into the prefix tree, where sequences that begin with these tokens find them. Returns what the
-  /// host must fill before the next step: nothing that is there already, or that the cache has no room for. With
-  /// recurrent states or groups of layers with windows, texts go on from the end alone, so that it is all or nothing.
+  /// host must fill before the next step: nothing that is present already, or that the cache has no room for. With
+  /// recurrent states or groups of layers with windows, texts can continue only from the end, so that it is all or
+  /// nothing.
   Restored restore(const std::string& name_space, std::span<const std::int32_t> tokens, const SavedTable& saved);
 
  private:
@@ -285,7 +288,7 @@ class Scheduler {
 
   SchedulerOptions options_;
   std::int64_t context_;
-  // In this order, because sequences hold blocks and slots, and paths in the tree.
+  // In this order, because sequences hold blocks and slots, and paths refer to the tree.
   PagePool pool_;
   WindowedPools windowed_;
   StateSlots slots_;
@@ -296,15 +299,15 @@ class Scheduler {
   std::set<std::pair<double, SequenceId>> deadlines_;
   std::deque<InFlight> in_flight_;
   std::vector<Event> events_;
-  std::vector<BlockCopy> copies_;                        // before the next step
-  std::vector<std::vector<BlockCopy>> windowed_copies_;  // the same, by group
-  std::vector<SlotCopy> state_copies_;                   // before the next step
-  std::vector<SlotCopy> later_state_copies_;             // before the one after it
+  std::vector<BlockCopy> copies_;                        // to be made before the next step
+  std::vector<std::vector<BlockCopy>> windowed_copies_;  // likewise, by group
+  std::vector<SlotCopy> state_copies_;                   // to be made before the next step
+  std::vector<SlotCopy> later_state_copies_;             // to be made before the one after it
   std::int64_t step_number_ = 0;
   SequenceId next_id_ = 1;
   SequenceId last_prefilled_ = 0;
   bool prefill_is_due_ = true;       // after a decode step, if they take turns
-  bool prefill_is_blocked_ = false;  // a prompt found no room beside those that were planned before it
+  bool prefill_is_blocked_ = false;  // a prompt found no room beside those planned before it
   SchedulerStatistics statistics_;
 };
 

@@ -14,15 +14,15 @@ class SeenTokens {
   /// `window`: how many of the latest tokens are considered; 0: all.
   SeenTokens(std::span<const std::int32_t> prompt, int window);
 
-  /// One more token that was generated.
+  /// Adds a generated token.
   void push(std::int32_t token);
-  /// Forgets what one more token would push out of the window.
+  /// Evicts the token that one more would push out of the window.
   void leave_room();
 
   /// Whether one more token may evict another.
   bool has_window() const { return window_ > 0; }
   std::size_t size() const { return counts_.size(); }
-  /// Lists them as TokenValues does; both have room for size() elements.
+  /// Lists them in the format of TokenValues; both spans have room for size() elements.
   void list(std::span<std::int32_t> tokens, std::span<float> occurrences) const;
 
  private:

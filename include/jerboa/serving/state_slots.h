@@ -7,7 +7,7 @@
 
 namespace jerboa::serving {
 
-/// The state in slot `from` is to be copied to slot `to`, in every recurrent layer.
+/// A pending copy of the state in slot `from` to slot `to`, in every recurrent layer.
 struct SlotCopy {
   std::int32_t from = 0, to = 0;
 
@@ -24,7 +24,7 @@ class StateSlots {
   StateSlots(const StateSlots&) = delete;
   StateSlots& operator=(const StateSlots&) = delete;
 
-  /// A slot, or nothing if all are in use.
+  /// A slot, or none if all are in use.
   std::optional<std::int32_t> allocate();
   void release(std::int32_t slot);
 
@@ -56,10 +56,10 @@ class StateSlot {
 };
 
 /// The state of one sequence and its snapshots. Every call that moves a state adds the copy to `copies`, which the host
-/// makes before the next step, in the order in which they are listed.
+/// makes before the next step, in list order.
 class StateTrack {
  public:
-  /// Starts at `position` with the state in the slot `from`, or with no_slot at position 0, where layers find zeros
+  /// Starts at `position` with the state in slot `from`, or with no_slot at position 0, where layers start from zeros
   /// whatever the slot holds.
   StateTrack(StateSlot live, std::int64_t position, std::int32_t from, std::vector<SlotCopy>& copies);
 
@@ -69,8 +69,8 @@ class StateTrack {
   void advance(std::int64_t positions) { position_ += positions; }
   /// Keeps the state at the current position in a slot.
   void snapshot(StateSlot slot, std::vector<SlotCopy>& copies);
-  /// Goes back to the latest snapshot at or before a position, and returns where that is: the tokens from there on have
-  /// to be computed again. Nothing if there is no such snapshot. Later snapshots are dropped.
+  /// Goes back to the latest snapshot at or before a position, and returns its position: the tokens from there on must
+  /// be recomputed. None if there is no such snapshot. Later snapshots are dropped.
   std::optional<std::int64_t> rewind(std::int64_t position, std::vector<SlotCopy>& copies);
   /// Drops every snapshot.
   void forget_snapshots() { snapshots_.clear(); }

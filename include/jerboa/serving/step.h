@@ -14,24 +14,24 @@ using SequenceId = std::int64_t;
 
 enum class StepKind : std::uint8_t {
   prefill,  ///< rows of prompt tokens
-  decode,   ///< the next token of each row, with drafted ones where there are any
+  decode,   ///< the next token of each row, with drafted ones if there are any
   mixed     ///< both
 };
 
-/// What the host reads back of a row.
+/// What the host reads back for a row.
 enum class Wanted : std::uint8_t { nothing, token, logits };
 
-/// What a row of a step computes: tokens start … start + count - 1 of a sequence.
+/// The work of a row of a step: tokens start … start + count - 1 of a sequence.
 struct Row {
   SequenceId id = 0;
   std::int64_t start = 0;
   int count = 0;
   int drafts = 0;  ///< how many of them, at the end, are guesses that the results verify
   Wanted wanted = Wanted::nothing;
-  std::optional<int> logprobs = {};  ///< with the token, its log-probability and those of so many of the likeliest
+  std::optional<int> logprobs = {};  ///< with the token, its log-probability and those of this many of the most likely
 };
 
-/// Tokens with a value each, in lists of one length: shorter ones end with token 0 and the value 0.
+/// Tokens with a value each, in lists of one length: shorter ones are padded with token 0 and the value 0.
 struct TokenValues {
   int size = 0;  ///< of each list; 0 if all are empty
   std::vector<std::int32_t> tokens;
@@ -39,18 +39,18 @@ struct TokenValues {
 };
 
 /// How each row's token is drawn on the device, one value per row; the meanings are those of SamplerOptions. A row
-/// whose temperature is 0 takes the likeliest token, as do rows whose token is not wanted.
+/// whose temperature is 0 takes the most likely token, as do rows whose token is not wanted.
 struct SamplingInputs {
   std::vector<float> temperature, top_p, min_p;
   std::vector<std::int32_t> top_k;
   std::vector<float> repetition_penalty, presence_penalty, frequency_penalty;
   /// [rows, outputs, size]: the tokens that penalties apply to, and how often each was generated; only_in_prompt for
-  /// those of the prompt alone. A token that is carried over is not among them: it counts once more.
+  /// tokens of the prompt alone. A carried token is not included: it counts once more.
   TokenValues seen;
-  /// [rows, size]: what is added to logits, before penalties; banned_bias for tokens that are not to be drawn.
+  /// [rows, size]: added to logits, before penalties; banned_bias for tokens that must not be drawn.
   TokenValues bias;
   std::vector<std::uint32_t> seed;  ///< [rows, 2]: the low and the high word
-  /// The tokens that the sequence has drawn before: with the seed, all that a draw may depend on, so that a text does
+  /// The number of tokens drawn for the sequence so far: with the seed, all that a draw depends on, so that a text does
   /// not depend on what else is in the batch. A row with drafts draws once for each of its outputs, counting up.
   std::vector<std::uint32_t> draw;
 };
@@ -58,7 +58,7 @@ struct SamplingInputs {
 inline constexpr float only_in_prompt = 0.5f;
 inline constexpr auto banned_bias = static_cast<float>(lowest_score);
 
-/// What a step has for layers with a window, which have blocks of their own.
+/// The part of a step for layers with a window, which have separate blocks.
 struct WindowedStep {
   std::vector<std::int32_t> table;  ///< [rows, blocks], as Step::table
   std::vector<BlockCopy> copies;
@@ -80,8 +80,8 @@ struct Step {
   std::vector<std::int32_t> ids;        ///< [rows, time]
   std::vector<std::int32_t> positions;  ///< [rows, time]; -1 for padding
   std::vector<std::int32_t> lengths;    ///< [rows]: the keys that a row may see; 0 for padding
-  std::vector<std::int32_t> table;      ///< [rows, blocks]: the blocks of the cache; 0 where there is none
-  /// [rows]: the row of the previous step whose token is this row's last id, where the host has not read it yet, or -1.
+  std::vector<std::int32_t> table;      ///< [rows, blocks]: the blocks of the cache; 0 if there is none
+  /// [rows]: the row of the previous step whose token, not yet read by the host, is this row's last id; or -1.
   std::vector<std::int32_t> carried;
   std::vector<std::int32_t> states;  ///< [rows]: the slots of recurrent states, or no_slot; empty if there are none
   SamplingInputs sampling;
@@ -94,12 +94,12 @@ struct Step {
   std::vector<Row> plan;               ///< the rows that are not padding
 };
 
-/// What a host reads back of a step.
+/// The data that a host reads back from a step.
 struct StepResults {
-  /// [rows, outputs]: the token after each of the last columns; read where a row wants tokens.
+  /// [rows, outputs]: the token after each of the last columns; read for rows that want tokens.
   std::vector<std::int32_t> tokens;
-  std::vector<float> logprobs = {};  ///< of these tokens; read where a row wants them, as are the two that follow
-  /// [rows, outputs, n]: the likeliest tokens in descending order, n of them or all that there are, and theirs.
+  std::vector<float> logprobs = {};  ///< of these tokens; read for rows that want them, as are the next two
+  /// [rows, outputs, n]: the most likely tokens in descending order, at most n, and their log-probabilities.
   std::vector<std::int32_t> likeliest = {};
   std::vector<float> likeliest_logprobs = {};
   /// For each row that wants logits, those of its last columns, [outputs, vocabulary]; empty for other rows.

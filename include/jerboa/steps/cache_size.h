@@ -8,11 +8,11 @@
 
 namespace jerboa::language {
 
-/// What the key/value cache of a model can hold.
+/// The capacity of a model's key/value cache.
 struct CacheSize {
-  int blocks = 0, block = 0;  ///< how many, and of how many tokens
+  int blocks = 0, block = 0;  ///< number of blocks, and tokens per block
   DType dtype = DType::f32;
-  std::vector<models::WindowedBlocks> windowed = {};  ///< layers with blocks of their own, of as many tokens
+  std::vector<models::WindowedBlocks> windowed = {};  ///< layers with separate blocks, of the same number of tokens
   std::int64_t bytes = 0;
 };
 

@@ -9,7 +9,7 @@
 namespace jerboa {
 
 struct BpeTraining {
-  std::int32_t vocab_size = 8192;  ///< with the 256 bytes and the special tokens
+  std::int32_t vocab_size = 8192;  ///< including the 256 bytes and the special tokens
   std::uint64_t min_frequency = 2;
   std::vector<std::string> special_tokens = {"<|endoftext|>"};
 };

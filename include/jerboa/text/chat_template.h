@@ -19,7 +19,7 @@ struct ChatTemplateOptions {
   JsonValue tools = {};  ///< a list of function schemas, as in the OpenAI API
   JsonValue documents = {};
   JsonValue variables = {};              ///< any further names the template reads, e.g. {"enable_thinking": false}
-  std::optional<std::int64_t> now = {};  ///< what strftime_now sees, seconds since 1970; by default the clock
+  std::optional<std::int64_t> now = {};  ///< the time for strftime_now, in seconds since 1970; by default the clock
   TemplateLimits limits = {};
 };
 
@@ -31,7 +31,7 @@ struct ChatMessage {
 
 struct RenderedChat {
   std::string text;
-  /// Byte ranges [begin, end) of `text` inside {% generation %} blocks: what the assistant said, for training on it.
+  /// Byte ranges [begin, end) of `text` inside {% generation %} blocks: the assistant's words, for training on them.
   std::vector<std::pair<std::size_t, std::size_t>> generated;
 };
 
@@ -73,7 +73,7 @@ class ChatTemplate {
  private:
   std::string source_;
   std::shared_ptr<const jinja::Program> program_;
-  std::shared_ptr<const jinja::Program> tool_program_;  // of "tool_use"
+  std::shared_ptr<const jinja::Program> tool_program_;  // for "tool_use"
   JsonValue tokens_;                                    // bos_token and the like
 };
 

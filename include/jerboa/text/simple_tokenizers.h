@@ -12,7 +12,7 @@
 
 namespace jerboa {
 
-/// What training and generation require of a tokenizer. Tokenizer, ByteTokenizer and CharTokenizer satisfy it.
+/// The requirements of training and generation on a tokenizer. Tokenizer, ByteTokenizer and CharTokenizer satisfy it.
 template <typename T>
 concept TextTokenizer = requires(const T& tokenizer, std::string_view text, std::span<const std::int32_t> ids) {
   { tokenizer.encode(text) } -> std::same_as<Encoding>;
@@ -27,7 +27,7 @@ class ByteTokenizer {
   Encoding encode(std::string_view text, EncodeOptions options = {}) const;
   /// Ids out of range are skipped. Bytes that are not valid UTF-8 become U+FFFD unless raw_bytes is set.
   std::string decode(std::span<const std::int32_t> ids, DecodeOptions options = {}) const;
-  /// As the text of a tokenizer.json, with the same ids.
+  /// The text of an equivalent tokenizer.json, with the same ids.
   std::string to_json() const;
 };
 
@@ -43,7 +43,7 @@ class CharTokenizer {
   /// Throws UsageError that names a character without a token and its position.
   Encoding encode(std::string_view text, EncodeOptions options = {}) const;
   std::string decode(std::span<const std::int32_t> ids, DecodeOptions options = {}) const;
-  /// As the text of a tokenizer.json, with the same ids.
+  /// The text of an equivalent tokenizer.json, with the same ids.
   std::string to_json() const;
 
  private:

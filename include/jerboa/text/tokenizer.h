@@ -70,7 +70,7 @@ struct TokenizerParts;
 ///     Encoding encoding = tokenizer.encode("Hello, world!");
 ///     std::string text = tokenizer.decode(encoding.ids);
 ///
-/// A value: copies share what was loaded. Every const member may be called from several threads.
+/// A value type: copies share the loaded data. Every const member may be called from several threads.
 class Tokenizer {
  public:
   /// A tokenizer.json, sentencepiece .model or llama2.c tokenizer.bin, or a folder with one of them (in this order of
@@ -95,7 +95,7 @@ class Tokenizer {
   /// One more than the largest id.
   std::int32_t vocab_size() const;
   std::optional<std::int32_t> token_to_id(std::string_view token) const;
-  /// A token as the vocabulary writes it ("Ġworld"), or nothing.
+  /// A token as the vocabulary writes it ("Ġworld"); nullopt for an unknown id.
   std::optional<std::string> id_to_token(std::int32_t id) const;
   bool is_special(std::int32_t id) const;
   /// The special tokens with their ids.
@@ -121,8 +121,8 @@ class Tokenizer {
   std::optional<Padding> padding_;
 };
 
-/// Decodes tokens as they come, whole characters at a time. The pieces, followed by the result of finish(), are exactly
-/// what Tokenizer::decode returns for all ids.
+/// Decodes tokens as they arrive, whole characters at a time. The pieces, followed by the result of finish(), are
+/// exactly what Tokenizer::decode returns for all ids.
 ///
 ///     StreamDecoder stream(tokenizer);
 ///     while (auto id = next()) std::cout << stream.push(*id) << std::flush;

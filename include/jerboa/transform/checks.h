@@ -7,10 +7,10 @@
 
 namespace jerboa {
 
-/// What a checked graph checks for.
+/// The checks that a checked graph contains.
 struct Checks {
-  bool finite = false;   ///< tensors that hold NaN or infinity, by bit pattern
-  bool indices = false;  ///< indices out of range
+  bool finite = false;   ///< that tensors contain no NaN or infinity, by bit pattern
+  bool indices = false;  ///< that indices are in range
 
   bool any() const { return finite || indices; }
 };
@@ -35,8 +35,8 @@ std::vector<IndexOperand> index_operands(const Graph& graph, const Node& node);
 std::string out_of_range(std::int64_t value, const std::string& tensor, Op op, std::int64_t limit,
                          const std::string& site);
 
-/// A graph with checks in it. They are extra outputs that the host reads after a run; parameters and states are updated
-/// only if every check passes, so that a run that fails changes nothing.
+/// A graph with checks. They are extra outputs that the host reads after a run; parameters and states are updated only
+/// if every check passes, so that a failed run changes nothing.
 struct CheckedGraph {
   struct Value {
     std::string name;
@@ -51,7 +51,7 @@ struct CheckedGraph {
   };
   Graph graph;
   std::vector<Value> finite;     ///< in the order of execution, as the elements of the output finite_flags
-  std::vector<Indices> indices;  ///< two elements of the output index_extremes for each: smallest and largest
+  std::vector<Indices> indices;  ///< by execution order, as the elements of the output finite_flags
 };
 inline constexpr const char* finite_flags = "check/finite";     ///< i32: 1 where a tensor is finite
 inline constexpr const char* index_extremes = "check/indices";  ///< i32

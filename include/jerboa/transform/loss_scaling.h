@@ -7,8 +7,8 @@
 
 namespace jerboa {
 
-/// How the loss is scaled in mixed precision, so that small gradients do not vanish in f16. Where a gradient overflows,
-/// the update is skipped and the scale halved; after a number of updates without an overflow it is doubled. All of it
+/// How the loss is scaled in mixed precision, so that small gradients do not vanish in f16. If a gradient overflows,
+/// the update is skipped and the scale halved; after a number of updates without an overflow it is doubled. All of this
 /// happens in the graph.
 struct LossScaling {
   double initial = 65536;

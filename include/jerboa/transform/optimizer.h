@@ -20,7 +20,7 @@ struct HostRate {
 /// A number, a schedule that runs in the graph, or a rate from the host.
 using LearningRate = std::variant<Schedule, HostRate>;
 
-/// What an optimizer sees of one parameter. It works on tensors of the graph, so its update is compiled like the rest.
+/// One parameter as an optimizer sees it. It works on tensors of the graph, so its update is compiled like the rest.
 /// Everything is f32, whatever the parameter's type: the new value is rounded to that type once, at the end.
 class ParamUpdate {
  public:
@@ -43,7 +43,7 @@ class ParamUpdate {
   std::vector<std::pair<std::string, Tensor>> states_;
 };
 
-/// Returns the new value of a parameter. This is all an optimizer is:
+/// Returns the new value of a parameter. This is all that defines an optimizer:
 ///
 ///   Optimizer lion{.lr = 1e-4, .update = [](ParamUpdate& p) -> Tensor {
 ///     Tensor m = p.state("lion_m");
@@ -57,7 +57,7 @@ struct Optimizer {
   LearningRate lr = Schedule(1e-3);
   UpdateRule update;
   double clip_norm = 0;  ///< gradients are scaled down to this global norm; 0: off
-  /// Prefixes its step counter and states. Of the optimizers over one session, at most one may be unnamed. "grad" and
+  /// Prefixes its step counter and states. At most one of the optimizers over one session may be unnamed. "grad" and
   /// "f16" are reserved.
   std::string name = {};
 };
@@ -104,7 +104,7 @@ std::optional<std::string> state_owner(const std::string& state,
 
 /// Appends one optimizer step to the traced graph: clipping, the learning rate, the update of each parameter and of the
 /// step counter. Several optimizers in one graph must update disjoint parameters under distinct names. Returns the
-/// learning rate, for reporting. The gradients are first multiplied by `factor`, an f32 scalar, if there is one: they
+/// learning rate, for reporting. The gradients are first multiplied by `factor`, an f32 scalar, if it is given: they
 /// may be those of a scaled loss.
 Tensor append_optimizer(const std::vector<ParamGrad>& grads, const Optimizer& optimizer,
                         const char* file = __builtin_FILE(), int line = __builtin_LINE(), const Tensor& factor = {});

@@ -10,7 +10,7 @@ namespace jerboa {
 /// shaders as buffers of the program. JERBOA_DUMP=wgsl prints the result to standard error.
 void emit_wgsl(Program& program, const Target& target);
 
-/// The shaders of a program with their texts, and its steps.
+/// The steps of a program, and the source of its shaders.
 std::string print_gpu(const Program& program);
 
 }  // namespace jerboa

@@ -5,7 +5,7 @@
 
 namespace jerboa {
 
-/// What WebGPU drivers that run on the CPU call themselves, in lower case.
+/// The names by which WebGPU drivers that run on the CPU identify themselves, in lower case.
 std::span<const std::string_view> software_driver_names();
 
 }  // namespace jerboa

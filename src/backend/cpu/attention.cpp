@@ -40,7 +40,7 @@ void start(const AttentionProblem& a, const QueryRows& rows, const Running& runn
   }
 }
 
-// Folds a span of scores into the running softmax: scores become exp(score - top), and sums under a lower top are
+// Folds a span of scores into the running softmax: scores become exp(score - top), and sums relative to a lower top are
 // rescaled.
 void absorb(const Span& span, float* scores, const Running& running, std::int64_t out_width) {
   const FloatTag d;
@@ -58,7 +58,7 @@ void absorb(const Span& span, float* scores, const Running& running, std::int64_
       const Floats before = hn::LoadU(d, running.top + first + r);
       const Floats top = hn::Max(before, hn::LoadU(d, reference + r));
       hn::StoreU(top, d, running.top + first + r);
-      // Nothing seen yet: any finite reference makes all exponentials 0.
+      // No key seen yet: any finite reference makes all exponentials 0.
       const Floats safe = hn::IfThenElse(hn::Eq(top, hn::Set(d, unseen_score)), hn::Zero(d), top);
       hn::StoreU(safe, d, reference + r);
       hn::StoreU(exponential(hn::Sub(before, safe)), d, shrink + r);
@@ -83,7 +83,7 @@ void absorb(const Span& span, float* scores, const Running& running, std::int64_
   }
 }
 
-// lse = top + log(total) of a tile's rows, and 1 / total, or 0 where nothing was seen.
+// Computes lse = top + log(total) of a tile's rows, and 1 / total, or 0 if no key was seen.
 void finish_rows(const Running& running, float* lse, float* inverse) {
   const FloatTag d;
   for (std::int64_t r = 0; r < row_tile; r += lanes) {
@@ -117,13 +117,13 @@ Running running_at(const AttentionProblem& a, float* memory) {
   return {memory, out, top, top + row_tile};
 }
 
-// Some rows of f32, a fixed distance apart.
+// Some rows of f32, at a fixed stride.
 struct Rows {
   const float* data;
   std::int64_t stride;
 };
 
-// Calls use(k, v) with pointers of the type that the caches have.
+// Calls use(k, v) with pointers of the caches' type.
 template <class Use>
 HWY_INLINE auto with_caches(const AttentionProblem& a, const Use& use) {
   if (a.k_half != nullptr) return use(a.k_half, a.v_half);
@@ -131,7 +131,7 @@ HWY_INLINE auto with_caches(const AttentionProblem& a, const Use& use) {
   return use(a.k, a.v);
 }
 
-// Features from i on of a row of `size`.
+// Loads features from i on of a row of `size`.
 HWY_INLINE Floats load_features(const float* row, std::int64_t, std::int64_t i) {
   return hn::LoadU(FloatTag(), row + i);
 }
@@ -153,8 +153,8 @@ HWY_INLINE void widen_row(const std::uint32_t* from, std::int64_t width, float* 
   for (; i < width; ++i) to[i] = static_cast<float>(bytes[i]) * packed_scale(from, width, i);
 }
 
-// A tile's keys or values, where they are if that is in f32 and in one piece, else gathered into `buffer`. An entry of
-// the table that is not the number of a block only stands where nothing is seen, and gives zeros.
+// A tile's keys or values: in place if they are f32 and contiguous, otherwise gathered into `buffer`. An invalid block
+// number in the table occurs only for keys that nothing sees, and gives zeros.
 template <class T>
 Rows cache_rows(const AttentionProblem& a, const T* from, const AttentionInputs::Strides& strides, const KeyTile& keys,
                 std::int64_t key_head, std::int64_t width, float* buffer) {
@@ -190,16 +190,16 @@ Rows value_rows_of(const AttentionProblem& a, const KeyTile& keys, std::int64_t 
   });
 }
 
-// A few queries, as in decoding, read each key and each value once, where they are: transposing and packing would cost
-// more than it saves.
+// A few queries, as in decoding, read each key and each value once, in place: transposing and packing would cost more
+// than they save.
 constexpr std::int64_t direct_rows = 4;
 
 bool is_direct(const AttentionProblem& a, const QueryRows& rows) {
   return rows.count <= direct_rows && a.size % lanes == 0 && a.value_size % lanes == 0;
 }
 
-// Calls use(key, its place in the cache, count) for runs of keys in [begin, end) of a tile that follow one another in
-// the cache; the place is -1 where the table has no block.
+// Calls use(key, its offset in the cache, count) for runs of keys in [begin, end) of a tile that are contiguous in the
+// cache; the offset is -1 if the table has no block.
 template <class Use>
 HWY_INLINE void for_each_run(const AttentionProblem& a, const AttentionInputs::Strides& strides, const KeyTile& keys,
                              std::int64_t key_head, std::int64_t begin, std::int64_t end, const Use& use) {
@@ -217,14 +217,14 @@ HWY_INLINE void for_each_run(const AttentionProblem& a, const AttentionInputs::S
   }
 }
 
-// The elements of a row of `size` features.
+// The number of elements in a row of `size` features.
 template <class T>
 constexpr std::int64_t row_elements(std::int64_t size) {
   return std::is_same_v<T, std::uint32_t> ? packed_words(size) : size;
 }
 
-// Into the L2 cache: keys and values take turns, so that the CPU does not foresee what comes next. An address need not
-// be valid.
+// Prefetches into the L2 cache: keys and values alternate, so that the hardware prefetcher does not predict them. An
+// address need not be valid.
 template <class T>
 HWY_INLINE void prefetch_rows(const T* rows, std::int64_t stride, std::int64_t size, std::int64_t count) {
   constexpr std::int64_t line = 64 / sizeof(T);
@@ -232,7 +232,7 @@ HWY_INLINE void prefetch_rows(const T* rows, std::int64_t stride, std::int64_t s
     for (std::int64_t at = 0; at < row_elements<T>(size); at += line) __builtin_prefetch(rows + i * stride + at, 0, 2);
 }
 
-// The products of some queries with `count` neighbouring keys, whose sums take less work side by side.
+// The products of some queries with `count` adjacent keys, whose sums cost less when computed together.
 template <int rows, int count, class T>
 HWY_INLINE void score_keys(const T* k, std::int64_t stride, std::int64_t size, const float* queries, std::int64_t width,
                            float* scores) {
@@ -260,8 +260,8 @@ HWY_INLINE void score_keys(const T* k, std::int64_t stride, std::int64_t size, c
   }
 }
 
-// scores = queries · keys of a span, 0 past the end of the keys. The values that they weigh are prefetched, and the
-// next tile's keys.
+// scores = queries · keys of a span, 0 past the end of the keys. Prefetches the values that they weigh, and the next
+// tile's keys.
 template <int rows, class T>
 HWY_ATTR void direct_scores(const AttentionProblem& a, const T* k, const T* v, const KeyTile& keys,
                             std::int64_t key_head, const Span& span, const float* queries, float* scores) {
@@ -373,7 +373,7 @@ void stream_keys(const AttentionProblem& a, std::int64_t batch, std::int64_t key
         transpose_tile(rows_of_k.data, rows_of_k.stride, keys.count, a.size, keys_transposed, key_tile);
         values = value_rows_of(a, keys, key_head, gathered);
       }
-      // Rows a large stride apart conflict in the cache, which matters only where they are read repeatedly.
+      // Rows a large stride apart conflict in the cache, which matters only if they are read repeatedly.
       if (values.data != packed_values && (width != a.value_size || (values.stride != width && rows[i].count > 8))) {
         for (std::int64_t s = 0; s < keys.count; ++s)
           copy_row(values.data + s * values.stride, a.value_size, 1, packed_values + s * width);
@@ -432,7 +432,7 @@ void attend_part(const AttentionProblem& a, std::int64_t key_tiles, std::int64_t
               std::min((part + 1) * key_tiles, detail::divide_up(a.keys, key_tile)));
 }
 
-// Joins the parts of one tile of queries into the first, and stores it.
+// Combines the parts of one tile of queries into the first, and stores it.
 void join_parts(const AttentionProblem& a, std::int64_t parts, std::int64_t task, float* memory) {
   const RowTiling tiling(a);
   const std::int64_t key_head = task / tiling.count % a.key_heads, batch = task / tiling.count / a.key_heads;
@@ -476,7 +476,7 @@ HWY_EXPORT(part_floats);
 // With few queries a task is a part of the keys; otherwise it is some queries. Both depend only on the shape.
 constexpr std::int64_t few_queries = 16;
 constexpr std::int64_t key_tiles_a_part = 8;
-constexpr std::int64_t few_parts = 32;  // are joined faster than handed out
+constexpr std::int64_t few_parts = 32;  // this many are combined faster on one thread
 constexpr std::int64_t wanted_tasks = 32;
 
 }  // namespace

@@ -9,9 +9,9 @@
 
 namespace jerboa::cpu {
 
-/// What attention and its gradient read. Strides are in elements; the last axis of q, k, v and of all results that have
-/// a head's features is contiguous, so that [batch, time, heads, size] memory serves as well as [batch, heads, time,
-/// size].
+/// The operands of attention and its gradient. Strides are in elements; the last axis of q, k, v and of all results
+/// that have a head's features is contiguous, so that [batch, time, heads, size] memory works as well as [batch, heads,
+/// time, size].
 struct AttentionInputs {
   std::int64_t batch = 0, heads = 0, key_heads = 0, time = 0, keys = 0;
   std::int64_t size = 0;        ///< of a head of q and k
@@ -22,7 +22,7 @@ struct AttentionInputs {
   const float* k = nullptr;
   const float* v = nullptr;
   Strides q_strides{}, k_strides{}, v_strides{};
-  // In place of k and v, for attention alone: a cache of f16, or in 8 bits (ir/packed_cache.h), whose strides are in
+  // Instead of k and v, for attention alone: a cache of f16, or in 8 bits (ir/packed_cache.h), whose strides are in
   // words.
   const std::uint16_t* k_half = nullptr;
   const std::uint16_t* v_half = nullptr;
@@ -32,7 +32,8 @@ struct AttentionInputs {
   const std::int32_t* table = nullptr;  ///< [batch, keys / block]; null: not paged
   std::int64_t block = 0, blocks = 0;
 
-  // Optional: null if absent. A mask's strides are those of batch, head, time and key, 0 where it broadcasts.
+  // Optional: null if absent. A mask's strides are those of batch, head, time and key, 0 along axes that it broadcasts
+  // over.
   const float* mask_float = nullptr;                               ///< added to the scores
   float mask_hidden = static_cast<float>(hidden_key(DType::f32));  ///< a float mask at or below this hides the key
   const std::uint32_t* mask_bool = nullptr;                        ///< 0: not seen
@@ -55,7 +56,7 @@ struct AttentionProblem : AttentionInputs {
   float* lse = nullptr;  ///< [batch, heads, time], contiguous
 };
 
-/// Writes all of out and lse. A query that sees nothing gets zeros and an lse of -3.4e38.
+/// Writes all of out and lse. A query that sees no keys gets zeros and an lse of -3.4e38.
 void run_attention(const AttentionProblem& problem, ThreadPool& pool);
 
 struct AttentionGradProblem : AttentionInputs {

@@ -19,7 +19,7 @@ HWY_BEFORE_NAMESPACE();
 namespace jerboa::cpu::HWY_NAMESPACE {
 namespace {
 
-// A tile of queries as the gradient needs it. q is scaled, so that dk needs no scale; dq gets it at the end.
+// A packed tile of queries. q is scaled, so that dk needs no scale; dq is scaled at the end.
 struct PackedQueries {
   float *q, *dout;    // [row_tile, padded(size)], [row_tile, padded(value_size)]
   float *lse, *mean;  // [row_tile]
@@ -78,8 +78,8 @@ void pack(const AttentionGradProblem& a, const KeyTile& keys, std::int64_t key_h
     copy_row(k + s * a.k_strides[2], a.size, 1, to.rows + s * padded(a.size));
 }
 
-// Fills weights and dscores in a span: the probabilities and the gradients of the scores, those before the soft cap
-// where `through_cap`.
+// Computes weights and dscores in a span: the probabilities and the gradients of the scores, before the soft cap if
+// `through_cap`.
 void differentiate(const AttentionGradProblem& a, const QueryRows& rows, const KeyTile& keys, const Span& span,
                    const Tiles& tiles, bool through_cap) {
   const FloatTag d;
@@ -147,7 +147,7 @@ void store_key_gradients(const AttentionGradProblem& a, const KeyTile& keys, std
 
 }  // namespace
 
-// mean[t] = dout · out of one (batch, head).
+// Computes mean[t] = dout · out for one (batch, head).
 void means_of_head(const AttentionGradProblem& a, std::int64_t task, float* means) {
   const FloatTag d;
   const std::int64_t head = task % a.heads, batch = task / a.heads;
@@ -163,7 +163,7 @@ void means_of_head(const AttentionGradProblem& a, std::int64_t task, float* mean
   }
 }
 
-// A task that owns all gradients of one (batch, key head).
+// A task that computes all gradients of one (batch, key head).
 void differentiate_head(const AttentionGradProblem& a, const float* means, std::int64_t task) {
   static thread_local Scratch<float> scratch;
   const RowTiling tiling(a);
@@ -189,7 +189,7 @@ void differentiate_head(const AttentionGradProblem& a, const float* means, std::
   for (std::int64_t i = 0; i < tiling.count; ++i) store_query_gradient(a, rows[i], dq + i * dq_tile);
 }
 
-// A task that owns dq of one tile of queries.
+// A task that computes dq of one tile of queries.
 void differentiate_queries(const AttentionGradProblem& a, const float* means, std::int64_t task) {
   static thread_local Scratch<float> scratch;
   const RowTiling tiling(a);
@@ -208,7 +208,7 @@ void differentiate_queries(const AttentionGradProblem& a, const float* means, st
   store_query_gradient(a, rows, dq);
 }
 
-// A task that owns dk and dv of one tile of keys.
+// A task that computes dk and dv of one tile of keys.
 void differentiate_keys(const AttentionGradProblem& a, const float* means, std::int64_t task) {
   const RowTiling tiling(a);
   const std::int64_t key_tiles = detail::divide_up(a.keys, key_tile);
@@ -226,7 +226,7 @@ void differentiate_keys(const AttentionGradProblem& a, const float* means, std::
   store_key_gradients(a, keys, key_head, tiles);
 }
 
-// A task that owns one tile of dmask, and sums over the axes along which the mask broadcasts.
+// A task that computes one tile of dmask, summed over the axes along which the mask broadcasts.
 void differentiate_mask(const AttentionGradProblem& a, const float* means, std::int64_t task) {
   const std::array<std::int64_t, 4> counts{a.batch, a.heads, detail::divide_up(a.time, row_tile),
                                            detail::divide_up(a.keys, key_tile)};

@@ -1,4 +1,4 @@
-// From products of queries and keys to scores, on a tile: what attention and its gradient share.
+// Computes scores from products of queries and keys, on a tile, for attention and its gradient.
 #if defined(JERBOA_BACKEND_CPU_ATTENTION_SCORES_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef JERBOA_BACKEND_CPU_ATTENTION_SCORES_INL_H
 #undef JERBOA_BACKEND_CPU_ATTENTION_SCORES_INL_H

@@ -8,7 +8,7 @@
 
 #include "backend/cpu/attention.h"
 
-// How attention is cut into tiles, and which parts of a tile are seen at all.
+// How attention is split into tiles, and which parts of a tile are visible at all.
 namespace jerboa::cpu {
 
 constexpr std::int64_t row_tile = 64;   // queries
@@ -55,7 +55,7 @@ struct KeyTile {
   KeyTile(const AttentionInputs& a, std::int64_t batch_index, std::int64_t tile);
 };
 
-/// A part of a tile of scores outside which its rows see nothing. Columns begin and end at multiples of 16.
+/// A part of a tile of scores outside of which its rows see no keys. Columns begin and end at multiples of 16.
 struct Span {
   std::int64_t row, rows, column, columns;
   bool full;  // everything in it is visible, as far as positions go

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::int64_t channels_per_task = 64;
 
-// A whole block is a loop of a known length, which compilers turn into vectors.
+// A whole block is a loop of constant length, which compilers vectorise.
 void add_product(const float* weight, const float* input, std::int64_t count, float* sums) {
   if (count == channels_per_task)
     for (std::int64_t c = 0; c < channels_per_task; ++c) sums[c] += weight[c] * input[c];
@@ -18,7 +18,7 @@ void add_product(const float* weight, const float* input, std::int64_t count, fl
     for (std::int64_t c = 0; c < count; ++c) sums[c] += weight[c] * input[c];
 }
 
-// Some channels of one sequence.
+// Processes some channels of one sequence.
 void convolve(const CausalConvProblem& p, std::int64_t b, std::int64_t first, std::int64_t count) {
   const std::int64_t before = p.taps - 1, width = before * p.channels;
   std::vector<float> weight(p.taps * channels_per_task), past(before * channels_per_task, 0.0F);
@@ -49,7 +49,7 @@ void convolve(const CausalConvProblem& p, std::int64_t b, std::int64_t first, st
 }  // namespace
 
 void run_causal_conv1d(const CausalConvProblem& p, ThreadPool& pool) {
-  // Rows that no sequence has stay.
+  // Rows that belong to no sequence keep their contents.
   if (p.tokens.slots != nullptr && p.next != p.state)
     std::copy_n(p.state, p.tokens.rows * (p.taps - 1) * p.channels, p.next);
   const std::int64_t blocks = detail::divide_up(p.channels, channels_per_task);

@@ -7,8 +7,8 @@
 
 namespace jerboa::cpu {
 
-/// The state [rows, taps - 1, channels], weight [channels, taps] and y [batch, time, channels] are contiguous; the
-/// channels of x are.
+/// The state [rows, taps - 1, channels], weight [channels, taps] and y [batch, time, channels] are contiguous; of x,
+/// only the channels are.
 struct CausalConvProblem {
   RecurrentTokens tokens;
   std::int64_t channels = 0, taps = 0;

@@ -35,11 +35,11 @@ void expand_f16(const std::uint16_t* from, std::int64_t count, float* to) {
   for (; i < count; ++i) to[i] = f16_to_f32(from[i]);
 }
 
-// For a few groups, which are expanded together.
+// Batches of groups that are expanded together.
 constexpr std::int64_t groups_at_once = 16;
 using Scales = std::array<float, static_cast<std::size_t>(groups_at_once)>;
 
-// Scales or minimums.
+// Converts scales or minimums to f32.
 void floats_from(const std::byte* from, DType dtype, std::int64_t group, std::int64_t count, float* to) {
   const auto* narrow = reinterpret_cast<const std::uint16_t*>(from) + group;
   if (dtype == DType::f16)
@@ -80,7 +80,7 @@ void expand_i8(const CompactWeights& weights, std::int64_t place, std::int64_t c
   });
 }
 
-// Byte j of a group holds value j in its low half and value j + 16 in its high half.
+// Byte j of a group holds value j in its low nibble and value j + 16 in its high nibble.
 void expand_i4(const CompactWeights& weights, std::int64_t place, std::int64_t count, float* to) {
   const auto* from = reinterpret_cast<const std::uint8_t*>(weights.values) + place / 2;
   const Floats d;

@@ -8,16 +8,16 @@
 #include "backend/cpu/scratch.h"
 #include "base/integers.h"
 
-// A convolution is a matrix product per image and group: y[o, p] = sum over taps of weight[o, tap] *
-// columns[tap, p], where a tap is a channel and an offset in the kernel, p an output position, and columns[tap, p] the
-// element of x that the tap meets there. Columns exist only for a block of positions at a time.
+// A convolution is a matrix product per image and group: y[o, p] = sum over taps of weight[o, tap] * columns[tap, p],
+// where a tap is a channel and an offset in the kernel, p an output position, and columns[tap, p] the element of x
+// under that tap. Columns exist only for a block of positions at a time.
 namespace jerboa::cpu {
 namespace {
 
 // Sizes of one group, and of the blocks of positions.
 struct Layout {
   std::int64_t in_area, out_area, kernel_area;
-  std::int64_t channels, out_channels;  // of a group
+  std::int64_t channels, out_channels;  // per group
   std::int64_t taps, block, blocks;
   bool direct;  // columns are x itself
 
@@ -47,8 +47,8 @@ struct Layout {
   std::int64_t weight_at(std::int64_t g) const { return g * out_channels * taps; }
 };
 
-// Calls visit(tap, p, count, x) for each run of output positions in one row that a tap takes from x: positions p to
-// p + count of the block meet the elements x, x + stride, … of the group; skip(tap, p, count) for those in the padding.
+// Calls visit(tap, p, count, x) for each run of output positions in one row for which a tap reads x: positions p to p +
+// count of the block read the elements x, x + stride, … of the group; skip(tap, p, count) for those in the padding.
 template <class Visit, class Skip>
 void for_each_run(const Convolution& c, const Layout& layout, std::int64_t first, std::int64_t count, Visit visit,
                   Skip skip) {

@@ -25,9 +25,9 @@ namespace {
 using cpu::Memory;
 using cpu::Workers;
 
-// Memory that may be read, and its padding written, one vector past the end. Large pieces are on huge pages where the
-// system has them: CPUs read those ahead across what would be the end of a small page, which makes a step that reads
-// all weights up to a fifth faster.
+// Memory that may be read, and its padding written, one vector past the end. Large blocks use huge pages if the system
+// has them: CPUs then prefetch across what would be the end of a small page, which makes a step that reads all weights
+// up to a fifth faster.
 class PaddedBytes {
  public:
   explicit PaddedBytes(std::int64_t size)
@@ -68,9 +68,9 @@ class CpuTensor final : public DeviceTensor {
     std::copy_n(memory_.data(), bytes_, values.bytes().data());
     return values;
   }
-  // On several threads, because memory that was not used before costs most.
+  // On several threads, because touching memory for the first time is the slowest part.
   void clear() override {
-    constexpr std::int64_t least_bytes = 16 << 20;  // for which a thread pays
+    constexpr std::int64_t least_bytes = 16 << 20;  // the least for which a thread pays off
     detail::in_parallel(bytes(), least_bytes, [&](std::int64_t first, std::int64_t end) {
       std::fill_n(memory_.data() + first, end - first, std::byte{0});
     });
@@ -213,7 +213,7 @@ class CpuExecutable final : public Executable {
     if (parts.size() == 1) {
       parts[0].kernel->run(parts[0].memory, *workers_);
     } else {
-      // All parts at once: their tasks in one list.
+      // Runs all parts at once, with their tasks in one list.
       std::vector<std::int64_t> first{0};
       for (const Bound& part : parts) first.push_back(first.back() + part.kernel->tasks());
       const auto run_task = [&](std::int64_t task, int worker) {

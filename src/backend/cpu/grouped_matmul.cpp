@@ -15,7 +15,7 @@ std::int64_t end_of(const GroupedMatmul& grouped, std::int64_t g) {
   return std::clamp<std::int64_t>(grouped.offsets[g + 1], begin_of(grouped, g), grouped.rows);
 }
 
-// Multiplies each group's rows; `set_matrix(g, matmul)` says what with.
+// Multiplies each group's rows; `set_matrix(g, matmul)` sets the matrix.
 template <class SetMatrix>
 void multiply_groups(const GroupedMatmul& grouped, const float* x, float* out, ThreadPool& pool,
                      const SetMatrix& set_matrix) {

@@ -14,12 +14,12 @@ struct GroupedMatmul {
   const std::int32_t* offsets = nullptr;  ///< [groups + 1]
 };
 
-/// out [rows, columns] = x [rows, inner] times w [groups, inner, columns], or [groups, columns, inner] where
-/// transposed. Rows in no group are 0.
+/// out [rows, columns] = x [rows, inner] times w [groups, inner, columns], or [groups, columns, inner] if `transposed`.
+/// Rows in no group are 0.
 void run_matmul_grouped(const GroupedMatmul& grouped, const float* x, const float* w, bool transposed, float* out,
                         ThreadPool& pool);
 
-/// The same for int8 or int4 weights [groups, columns, inner], whose scales are f16, bf16 or f32; as in Matmul a few
+/// The same for int8 or int4 weights [groups, columns, inner], whose scales are f16, bf16 or f32; as in Matmul, a few
 /// rows may be rounded to 8 bits.
 void run_matmul_grouped(const GroupedMatmul& grouped, const float* x, const CompactWeights& weights,
                         bool integer_products, float* out, ThreadPool& pool);

@@ -9,7 +9,7 @@
 namespace jerboa::cpu {
 
 /// Checks a run, for tests: a dispatch may change only the elements of the buffers that it writes, and must write all
-/// of those that are still uninitialised. Memory of dead activations is poisoned, so that reading it shows in the
+/// of those that are still uninitialised. Memory of dead activations is poisoned, so that reading it shows up in the
 /// results.
 class Guard {
  public:
@@ -25,7 +25,7 @@ class Guard {
         const std::vector<Region>& scratch);
 
   void before(std::size_t dispatch);
-  /// Throws GraphError that names the dispatch and what it should not have written, or has not written.
+  /// Throws GraphError that names the dispatch, and what it wrote wrongly or failed to write.
   void after(std::size_t dispatch);
 
  private:
@@ -48,7 +48,7 @@ class Guard {
   SymbolValues symbols_;
   std::vector<std::byte*> memory_;
   std::vector<Region> regions_;
-  std::vector<std::vector<std::byte>> known_;  // what each region must hold
+  std::vector<std::vector<std::byte>> known_;  // the expected contents of each region
 };
 
 }  // namespace jerboa::cpu

@@ -10,7 +10,7 @@
 
 namespace jerboa::cpu {
 
-/// What kernels work with: the threads, and scratch memory for each of them.
+/// The resources of kernels: threads, and scratch memory for each of them.
 struct Workers {
   explicit Workers(int threads, bool uses_integers = false)
       : pool(threads), scratch(static_cast<std::size_t>(pool.size())), integer_products(uses_integers) {}
@@ -30,7 +30,7 @@ class Kernel {
   /// A kernel of independent tasks can run together with others.
   virtual std::int64_t tasks() const { return 0; }
   virtual void run_task(std::int64_t, const std::vector<Memory>&, TileMemory&) {}
-  /// Whether all tasks together take less time than it takes to hand some of them to another thread.
+  /// Whether all tasks together take less time than handing some of them to another thread.
   virtual bool is_small() const { return false; }
 };
 

@@ -1,4 +1,4 @@
-// The sums of the lanes of four vectors: adding them up side by side takes a third of the work of one at a time.
+// The sums of the lanes of four vectors: computing them together takes a third of the work of one at a time.
 
 #if defined(JERBOA_CPU_LANE_SUMS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef JERBOA_CPU_LANE_SUMS_INL_H
@@ -24,7 +24,7 @@ HWY_INLINE auto sum_of_blocks(D d, hwy::HWY_NAMESPACE::Vec<D> v) {
   }
 }
 
-/// Of vectors of floats: four sums in a vector of 128 bits.
+/// For vectors of floats: four sums in a vector of 128 bits.
 template <class D, class V = hwy::HWY_NAMESPACE::Vec<D>>
 HWY_INLINE auto sums_of_lanes(D d, V a, V b, V c, V e) {
   namespace hn = hwy::HWY_NAMESPACE;

@@ -12,7 +12,8 @@
 #include <hwy/foreach_target.h>  // IWYU pragma: keep
 #include <hwy/highway.h>
 
-// One token on one head's state, a few columns at a time: they are read twice, and the second time from the cache.
+// Processes one token on one head's state, a few columns at a time: they are read twice, the second time from the
+// cache.
 HWY_BEFORE_NAMESPACE();
 namespace jerboa::cpu::HWY_NAMESPACE {
 namespace {
@@ -74,7 +75,7 @@ namespace {
 
 HWY_EXPORT(take_step);
 
-// A chunk costs as much as some tokens, one by one, on whatever it does only once.
+// The fixed cost of a chunk is as high as that of several tokens one by one.
 constexpr std::int64_t few_tokens = 8;
 
 void step_by_step(const LinearAttentionProblem& p, std::int64_t b, std::int64_t head,
@@ -114,7 +115,7 @@ void in_chunks(const LinearAttentionProblem& p, std::int64_t b, std::int64_t hea
   for (std::int64_t first = 0; first < static_cast<std::int64_t>(times.size()); first += chunk_tokens) {
     chunk.load(p, b, head, times, first);
     const std::int64_t n = chunk.count;
-    // y serves as r, which the output does not need.
+    // y is reused for r, which the output does not need.
     solve_chunk(chunk, p, state, products, {scaled, square}, y, u);
     products.multiply_transposed(n, n, p.key_size, chunk.q, chunk.k, square);
     chunk.apply_decay(square, true);
@@ -147,7 +148,7 @@ void run_head(const LinearAttentionProblem& p, std::int64_t b, std::int64_t head
 }  // namespace
 
 void run_linear_attention(const LinearAttentionProblem& p, ThreadPool& pool) {
-  // Rows that no sequence has stay.
+  // Rows that belong to no sequence keep their contents.
   if (p.tokens.slots != nullptr && p.next != p.state)
     std::copy_n(p.state, p.tokens.rows * p.heads * p.state_size(), p.next);
   pool.run(p.tokens.batch * p.heads, [&](std::int64_t task, int) { run_head(p, task / p.heads, task % p.heads); });

@@ -27,14 +27,14 @@ struct LinearAttentionInputs {
   const float* row(const float* tensor, const Strides& strides, std::int64_t b, std::int64_t t, std::int64_t h) const {
     return tensor + b * strides[0] + t * strides[1] + h * strides[2];
   }
-  /// The sequence's state of a head; null where it starts from zeros.
+  /// The sequence's state of a head; null if it starts from zeros.
   const float* initial(std::int64_t b, std::int64_t head) const {
     const float* all = tokens.initial(state, b, heads * state_size());
     return all == nullptr ? nullptr : all + head * state_size();
   }
 };
 
-/// A log decay below this one forgets everything in f32, and sums of it stay exact enough.
+/// A log decay below this forgets everything in f32; the bound keeps sums of log decays exact enough.
 constexpr float least_log_decay = -200;
 
 struct LinearAttentionProblem : LinearAttentionInputs {

@@ -25,7 +25,7 @@ void ChunkProducts::transposed_multiply(std::int64_t rows, std::int64_t columns,
 void ChunkProducts::lower_multiply(std::int64_t rows, std::int64_t columns, const float* lower, const float* b,
                                    float* c) {
   multiply(rows, columns, rows, lower, b, c);
-  // The last row has something of every row of b, so it tells whether a zero met NaN or infinity.
+  // The last row depends on every row of b, so it shows whether a zero was multiplied by NaN or infinity.
   const auto is_finite = [](float x) { return std::isfinite(x); };
   if (std::all_of(c + (rows - 1) * columns, c + rows * columns, is_finite)) return;
   for (std::int64_t row = 0; row < rows; ++row)
@@ -87,7 +87,7 @@ void solve_chunk(const Chunk& chunk, const LinearAttentionInputs& a, const float
   chunk.apply_decay(space.products, false);
   constexpr std::int64_t block = 16;
   for (std::int64_t first = 0; first < n; first += block) {
-    // What earlier blocks take away is a product; within a block rows follow each other.
+    // The contribution of earlier blocks is a product; within a block rows depend on each other.
     const std::int64_t end = std::min(first + block, n);
     if (first > 0)
       run_small_matmul({end - first, width, first, space.products + first * n, n, 1, u, width, 1, r + first * width,

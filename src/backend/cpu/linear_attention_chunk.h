@@ -11,12 +11,13 @@
 //   r = v - exp(g) k S - (D ∘ k kᵀ) u   below the diagonal,   u = beta r,   or u = v without the delta rule,
 //   y = exp(g) q S + (D ∘ q kᵀ) u       up to the diagonal,
 //   next S = exp(g of the last) (S + (exp(-g) k)ᵀ u),
-// all products of matrices but the triangular system for u, whose rows are solved one after another.
+// all of which are matrix products except the triangular system for u, whose rows are solved one after another.
 namespace jerboa::cpu {
 
 constexpr std::int64_t chunk_tokens = 32;
 
-/// One token on one head's state. Nothing is null but `before`, which stands for zeros and may be `after`.
+/// One token on one head's state. No pointer is null except `before`, which then means zeros, and which may equal
+/// `after`.
 struct LinearAttentionStep {
   std::int64_t key_size = 0, value_size = 0;
   const float *q = nullptr, *k = nullptr, *v = nullptr;
@@ -44,7 +45,7 @@ struct ChunkProducts {
   void lower_multiply(std::int64_t rows, std::int64_t columns, const float* lower, const float* b, float* c);
 };
 
-/// Up to chunk_tokens tokens of one sequence and head, packed; skipped tokens are left out.
+/// Up to chunk_tokens tokens of one sequence and head, packed without padding.
 struct Chunk {
   std::int64_t count = 0;
   std::array<std::int64_t, chunk_tokens> time;
@@ -53,22 +54,22 @@ struct Chunk {
   float decay = 1;                                            ///< of the whole chunk
   float *q, *k, *v;                                           ///< [count, size]
 
-  /// Those of `times` from `first` on. q, k and v have room for chunk_tokens rows.
+  /// Loads those of `times` from `first` on. q, k and v have room for chunk_tokens rows.
   void load(const LinearAttentionInputs& a, std::int64_t b, std::int64_t head, const std::vector<std::int64_t>& times,
             std::int64_t first);
-  /// D ∘ products [count, count], zero above the diagonal, and on it unless `with_diagonal`.
+  /// Computes D ∘ products [count, count], zero above the diagonal, and on it unless `with_diagonal`.
   void apply_decay(float* products, bool with_diagonal) const;
 };
 
-/// The tokens of a sequence that are not skipped.
+/// The tokens of a sequence that are not padding.
 std::vector<std::int64_t> real_tokens(const RecurrentTokens& tokens, std::int64_t b);
 
 /// c[i] = factors[i] * a[i] for each row.
 void scale_rows(const float* a, const std::array<float, chunk_tokens>& factors, std::int64_t rows, std::int64_t width,
                 float* c);
 
-/// What the tokens of a chunk write: u [count, value size], and the r that it is from where there is a beta (r may be u
-/// without). `keys` has room for [chunk_tokens, key size], and `products` for a square.
+/// The updates that the tokens of a chunk write: u [count, value size], and r, from which u is computed if there is a
+/// beta (otherwise r may be u). `keys` has room for [chunk_tokens, key size], and `products` for a square.
 struct ChunkSpace {
   float *keys, *products;
 };

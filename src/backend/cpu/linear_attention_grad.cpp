@@ -7,11 +7,12 @@
 #include "base/integers.h"
 
 // The gradient of linear attention, chunk by chunk from the last. A first pass keeps the state before each chunk and
-// what each token writes. In the terms of linear_attention_chunk.h, with E the gradient of the state after the chunk,
+// the updates that each token writes. In the terms of linear_attention_chunk.h, with E the gradient of the state after
+// the chunk,
 //   du = (D ∘ q kᵀ)ᵀ dy + exp(g of the last - g) k E - (D ∘ k kᵀ)ᵀ dr,   dr = beta du,
 // solved from the last row. The gradients of q and k are products of these with the state and with each other. That of
-// g at a token is q dq, and k dk for k's part in r, less k dk for its part in what is written, because that is where
-// exp(g) and exp(-g) occur; a log decay is in g at its token and all later ones.
+// g at a token is q dq, and k dk for k's part in r, minus k dk for its part in the update, because that is where exp(g)
+// and exp(-g) occur; a log decay contributes to g at its token and all later ones.
 namespace jerboa::cpu {
 namespace {
 
@@ -25,7 +26,7 @@ double dot(const float* a, const float* b, std::int64_t count) {
 // The gradients of one head of one sequence.
 class HeadGradient {
  public:
-  // dq and dk are the head's own, [batch, time, heads, key size].
+  // dq and dk are this head's, [batch, time, heads, key size].
   HeadGradient(const LinearAttentionGradProblem& problem, float* dq, float* dk, std::int64_t b, std::int64_t head)
       : p_(problem), dq_(dq), dk_(dk), b_(b), head_(head), times_(real_tokens(problem.tokens, b)) {
     const auto tokens = static_cast<std::int64_t>(times_.size());
@@ -141,7 +142,7 @@ class HeadGradient {
     store(r, after_chunk);
   }
 
-  // From what reads u within the chunk and after it, du and dr.
+  // Computes du and dr from the readers of u within the chunk and after it.
   void solve_written() {
     const std::int64_t n = chunk_.count, width = p_.value_size;
     if (p_.beta == nullptr) {

@@ -82,8 +82,8 @@ HWY_INLINE V sigmoid(D d, V x) {
   return hn::Div(one, hn::Add(one, exp(d, hn::Neg(x))));
 }
 
-// x * weight(x), where the weight falls to 0 faster than x grows to minus infinity: in f32 the product is 0 long
-// before.
+// x * weight(x), where the weight falls to 0 faster than x falls to minus infinity: in f32 the product is 0 well before
+// that.
 template <class D, class V>
 HWY_INLINE V vanishing(D d, V x, V product) {
   return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -1e4F)), product);
@@ -94,14 +94,15 @@ HWY_INLINE V silu(D d, V x) {
   return vanishing(d, x, hn::Mul(x, sigmoid(d, x)));
 }
 
-// The logarithm's argument is in [1, 2]; what NaN gives there does not matter, since the first part is NaN as well.
+// The logarithm's argument is in [1, 2]; its value for NaN does not matter, since the first term is NaN as well.
 template <class D, class V>
 HWY_INLINE V softplus(D d, V x) {
   return hn::Add(relu(d, x), hn::Log1p(d, hn::Exp(d, hn::Neg(hn::Abs(x)))));
 }
 
-// A rational function of |x|, good to a few units in the last place where tanh is not 1 in f32. It goes on to rise
-// slowly, and at the bound is above 1 by more than its rounding errors, so that the minimum is exactly 1 there.
+// A rational function of |x|, accurate to a few units in the last place as long as tanh is not 1 in f32. Beyond that it
+// keeps rising slowly, and at the bound exceeds 1 by more than its rounding errors, so that the minimum is exactly 1
+// there.
 template <class D, class V>
 HWY_INLINE V tanh(D d, V x) {
   constexpr float bound = 10;
@@ -118,7 +119,7 @@ HWY_INLINE V tanh(D d, V x) {
   return hn::IfThenElse(hn::Ge(size, hn::Set(d, 0.0004F)), hn::CopySign(value, x), x);
 }
 
-// A rational function of x², good to a few units in the last place on the range where erf is not 1 in f32.
+// A rational function of x², accurate to a few units in the last place on the range where erf is not 1 in f32.
 template <class D, class V>
 HWY_INLINE V erf(D d, V x) {
   const V bounded = clamp(d, x, -4.0F, 4.0F);
@@ -149,7 +150,7 @@ HWY_INLINE V gelu_tanh(D d, V x) {
 // The largest argument that Highway reduces to a quarter turn without losing digits.
 constexpr float largest_angle = 39000;
 
-// `near` where the angle is in that range; elsewhere one element at a time in f64. Elements do not depend on their
+// `near` for angles in that range; other elements are computed one at a time in f64. Elements do not depend on their
 // neighbours in the vector, which may be garbage past the end of an array.
 template <class D, class V, class Scalar>
 HWY_INLINE V of_angle(D d, V x, V near, Scalar scalar) {

@@ -21,8 +21,8 @@
 namespace jerboa::cpu {
 namespace {
 
-thread_local Scratch<float> packed_a, packed_b, tile_memory, expanded;  // of the thread that computes a tile
-thread_local Scratch<float> shared_a, shared_b;                         // of the thread that asked for the product
+thread_local Scratch<float> packed_a, packed_b, tile_memory, expanded;  // per thread that computes a tile
+thread_local Scratch<float> shared_a, shared_b;                         // per thread that requested the product
 
 }  // namespace
 }  // namespace jerboa::cpu
@@ -42,8 +42,8 @@ constexpr std::int64_t wanted_tiles = 32;
 constexpr std::int64_t least_tile_work = std::int64_t{1} << 20;
 constexpr std::int64_t least_shared_work = std::int64_t{4} << 20;
 
-/// How a product is split: a function of its sizes. Rows are cut in strips of at most block_rows, columns in panels of
-/// block_columns, the inner dimension in blocks; a tile is some strips by some panels, and one task.
+/// How a product is split, as a function of its sizes. Rows are split into strips of at most block_rows, columns into
+/// panels of block_columns, the inner dimension into blocks; a tile is some strips by some panels, and one task.
 struct Plan {
   const Matmul& matmul;
   std::int64_t batch = 1;
@@ -73,7 +73,7 @@ struct Plan {
   }
 
   std::int64_t strip_begin(std::int64_t strip) const { return part(matmul.rows, strips, strip); }
-  // For weights with scales, at a group boundary.
+  // For weights with scales, it is at a group boundary.
   std::int64_t depth_begin(std::int64_t block) const {
     if (matmul.weights == nullptr || matmul.inner % weight_group != 0) return part(matmul.inner, depths, block);
     return part(matmul.inner / weight_group, depths, block) * weight_group;
@@ -106,7 +106,7 @@ void pack_strips(const Plan& plan, std::int64_t batch, std::int64_t depth_block,
   if (m.a_prologue != nullptr) m.a_prologue->apply(to, (end - first) * packed_stride(depth, block_rows), worker);
 }
 
-// Panel by panel: some columns are expanded, then packed.
+// Panel by panel: expands some columns, then packs them.
 void pack_weights(const Matmul& m, std::int64_t k, std::int64_t depth, std::int64_t first, std::int64_t end,
                   float* to) {
   float* values = expanded.get(block_columns * depth);
@@ -138,8 +138,8 @@ void multiply_tile(const Plan& plan, std::int64_t batch, std::int64_t tile_row, 
   const std::int64_t first_row = plan.strip_begin(first_strip), first_column = first_panel * block_columns;
   const std::int64_t columns = std::min(end_panel * block_columns, m.columns) - first_column;
 
-  // Sums accumulate in c itself where its rows are contiguous and there is no epilogue; else in a tile, which is only
-  // one strip high where the inner dimension is one block.
+  // Sums accumulate in c itself if its rows are contiguous and there is no epilogue; otherwise in a tile, which is only
+  // one strip high if the inner dimension is one block.
   const bool in_place = m.epilogue == nullptr && m.c_column == 1;
   const std::int64_t width = (end_panel - first_panel) * block_columns;
   const bool keep_rows = plan.depths > 1;

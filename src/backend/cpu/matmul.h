@@ -8,12 +8,12 @@
 
 namespace jerboa::cpu {
 
-/// What happens to a finished tile of the product while it is still in the cache: bias, activation, residual, and the
-/// stores to where it belongs.
+/// The processing of a finished tile of the product while it is still in the cache: bias, activation, residual, and the
+/// final stores.
 class MatmulEpilogue {
  public:
   virtual ~MatmulEpilogue() = default;
-  /// Called some time before the tile is finished, to prefetch what it needs into the cache.
+  /// Called some time before the tile is finished, to prefetch its inputs into the cache.
   virtual void prepare(std::int64_t /*batch*/, std::int64_t /*row*/, std::int64_t /*rows*/, std::int64_t /*column*/,
                        std::int64_t /*columns*/) {}
   /// The rows × columns values at (row, column) of product `batch` are in `tile`, with a row stride of `tile_stride`.
@@ -36,9 +36,9 @@ struct Matmul {
   std::int64_t a_row = 0, a_inner = 0;
   const float* b = nullptr;
   std::int64_t b_inner = 0, b_column = 0;
-  const CompactWeights* weights = nullptr;  ///< instead of b: its columns are their rows
+  const CompactWeights* weights = nullptr;  ///< instead of b, whose columns are the rows of the weights
   bool integer_products = false;            ///< a few rows may be rounded to 8 bits if the weights are int8 or int4
-  float* c = nullptr;                       ///< not written where there is an epilogue
+  float* c = nullptr;                       ///< not written if there is an epilogue
   std::int64_t c_row = 0, c_column = 1;
   /// Offsets of each product of the batch; empty: a single product.
   std::vector<std::int64_t> a_offsets = {}, b_offsets = {}, c_offsets = {};

@@ -1,14 +1,14 @@
-// Products of a few rows with int8 or int4 weights, multiplied as bytes by 256-bit instructions of x86 that Highway
-// does not have. Included once for AVX2 (maddubs) and once for VNNI (dpbusd), in a namespace of its own: JERBOA_VNNI
-// says which. Vectors of 512 bits would not be faster: one row is bound by memory, and some CPUs split them in two.
+// Products of a few rows with int8 or int4 weights, multiplied as bytes by 256-bit x86 instructions that Highway lacks.
+// Included once for AVX2 (maddubs) and once for VNNI (dpbusd), in separate namespaces; JERBOA_VNNI selects. 512-bit
+// vectors would not be faster: one row is memory-bound, and some CPUs split them in two.
 
 #include "backend/cpu/repeat-inl.h"
 
-/// The sums of products of four neighbouring bytes each: those of a group of int8 weights, plus `start`.
+/// The sums of products of four adjacent bytes each, for a group of int8 weights, plus `start`.
 HWY_INLINE __m256i dot_group(__m256i weights, const std::int8_t* values, const std::int32_t* start) {
   const __m256i a = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(values));
 #if JERBOA_VNNI
-  // One operand is unsigned: 128 is added to the weights, which the start makes up for.
+  // One operand is unsigned: 128 is added to the weights, for which `start` compensates.
   const __m256i shifted = _mm256_xor_si256(weights, _mm256_set1_epi8(-128));
   return _mm256_dpbusd_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(start)), shifted, a);
 #else
@@ -51,20 +51,20 @@ struct Column {
   const std::uint16_t* mins;  ///< null: none
 };
 
-/// The results of a column: vectors whose lanes add up to the product with each row. One row has two sums, which do not
-/// wait for each other.
+/// The results of a column: vectors whose lanes add up to the product with each row. One row has two sums, so that
+/// their additions are independent.
 template <int rows>
 constexpr int chains = rows == 1 ? 2 : 1;
 template <int rows>
 using Sums = __m256[rows][chains<rows>];
 
-/// The weights' scales times the rows' scales, of eight groups.
+/// The weights' scales times the rows' scales, for eight groups.
 template <int rows>
 struct alignas(32) Factors {
   float of[rows][8];
 };
 
-/// Adds terms times the sums of the values that they meet, for each of up to 8 groups.
+/// Adds terms times the sums of the row's values, for each of up to 8 groups.
 template <int rows>
 HWY_INLINE void add_per_group(const float* row_sums, std::int64_t row_stride, __m256 terms, std::int64_t groups,
                               Sums<rows>& sums) {
@@ -100,7 +100,7 @@ HWY_INLINE void add_pair_of_nibbles(const RoundedRows& a, const Column& column, 
   });
 }
 
-/// The last group of int4 weights where their number is odd.
+/// The last group of int4 weights if their number is odd.
 template <int rows, int number>
 HWY_INLINE void add_group_of_nibbles(const RoundedRows& a, const Column& column, std::int64_t group,
                                      const Factors<rows>& factors, Sums<rows>& sums) {
@@ -116,8 +116,9 @@ HWY_INLINE void add_group_of_nibbles(const RoundedRows& a, const Column& column,
   });
 }
 
-/// What is read some columns later, into the L2 cache: int4 weights come from three places, which is more than CPUs
-/// read ahead well (a fifth faster on an EPYC; int8 weights, with two, are not). An address need not be valid.
+/// Prefetches weights that are read some columns later into the L2 cache: int4 weights come from three streams, more
+/// than the hardware prefetches well (a fifth faster on an EPYC; int8 weights, with two, are not). An address need not
+/// be valid.
 HWY_INLINE void prefetch_nibbles(const Column& column, std::int64_t group) {
   constexpr std::int64_t groups_ahead = 512;
   const std::uint8_t* values = column.values + (group + groups_ahead) * 16;
@@ -127,7 +128,7 @@ HWY_INLINE void prefetch_nibbles(const Column& column, std::int64_t group) {
   if (column.mins != nullptr) __builtin_prefetch(column.mins + group + groups_ahead, 0, 2);
 }
 
-/// Up to eight groups, all of them where `whole`.
+/// Adds up to eight groups, all of them if `whole`.
 template <int rows, bool nibbles, bool whole>
 HWY_INLINE void add_groups(const RoundedRows& a, const Column& column, std::int64_t group, Sums<rows>& sums) {
   const std::int64_t groups = whole ? 8 : a.groups - group;
@@ -141,7 +142,7 @@ HWY_INLINE void add_groups(const RoundedRows& a, const Column& column, std::int6
     add_per_group<rows>(a.sums + group, a.groups, load_per_group(column.mins + group, groups), groups, sums);
   if constexpr (nibbles) {
     if (whole) prefetch_nibbles(column, group);
-    // They stand for 8 less.
+    // Stored nibbles are 8 too large.
     add_per_group<rows>(a.rounded_sums + group, a.groups, _mm256_mul_ps(scales, _mm256_set1_ps(-8)), groups, sums);
     repeat<4>([&](auto pair) __attribute__((always_inline)) {
       constexpr int number = 2 * pair;
@@ -177,7 +178,7 @@ HWY_INLINE __m128 sums_of_lanes(__m256 a, __m256 b, __m256 c, __m256 d) {
   return _mm_add_ps(_mm256_castps256_ps128(all), _mm256_extractf128_ps(all, 1));
 }
 
-/// Some columns of a product: c[i, j] of rows c_row apart.
+/// Some columns of a product: c[i, j], with rows c_row apart.
 template <int rows, bool nibbles>
 void multiply_columns(const RoundedRows& a, const CompactWeights& weights, std::int64_t first, std::int64_t columns,
                       float* c, std::int64_t c_row) {
@@ -202,7 +203,7 @@ void multiply_columns(const RoundedRows& a, const CompactWeights& weights, std::
   }
 }
 
-/// Four vectors of integers as bytes, in order: packing goes by halves of vectors.
+/// Converts four vectors of integers to bytes, in order: packing works on halves of vectors.
 HWY_INLINE __m256i to_bytes(const __m256i* integers) {
   return _mm256_permutevar8x32_epi32(
       _mm256_packs_epi16(_mm256_packs_epi32(integers[0], integers[1]), _mm256_packs_epi32(integers[2], integers[3])),
@@ -222,7 +223,7 @@ HWY_INLINE float sum_of_lanes(__m256 v) {
 
 struct RoundedGroup {
   __m256i values, sums_of_four;
-  float scale, sum;  ///< sum: before they were rounded
+  float scale, sum;  ///< sum: before rounding
 };
 
 HWY_INLINE RoundedGroup round_group(const float* from) {

@@ -15,7 +15,7 @@
 #include <hwy/detect_targets.h>
 
 #if HWY_ARCH_X86
-#if HWY_COMPILER_GCC_ACTUAL  // its own headers use variables that are not initialised, on purpose
+#if HWY_COMPILER_GCC_ACTUAL  // GCC's headers use uninitialised variables on purpose
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
@@ -24,8 +24,8 @@
 namespace jerboa::cpu {
 namespace {
 
-constexpr int most_rows = 12;               // of which columns of weights are multiplied as they are
-constexpr int most_rows_before_panels = 4;  // where there are panels
+constexpr int most_rows = 12;               // for which columns of weights are multiplied without packing
+constexpr int most_rows_before_panels = 4;  // if there are panels
 
 HWY_PUSH_ATTRIBUTES("avx2,fma,f16c")
 namespace avx2 {
@@ -48,11 +48,11 @@ using Layout = RoundedRows::Layout;
 
 bool has_vnni(std::int64_t target) { return target == HWY_AVX3 && __builtin_cpu_supports("avx512vnni"); }
 
-thread_local Scratch<std::byte> rounded;                    // of the thread that asked for the product
-thread_local Scratch<float> results;                        // of the thread that computes some columns
+thread_local Scratch<std::byte> rounded;                    // per thread that requested the product
+thread_local Scratch<float> results;                        // per thread that computes some columns
 thread_local Scratch<vnni::Panel::Group> groups_of_panels;  // the same
 
-// All rows, by all threads where that is worth it.
+// Rounds all rows, on all threads if that is worthwhile.
 RoundedRows round_rows(const Matmul& m, Layout layout, std::int64_t target, ThreadPool& pool) {
   const std::int64_t groups = m.inner / weight_group, count = m.rows * groups;
   RoundedRows result{.layout = layout, .rows = m.rows, .groups = groups};
@@ -91,16 +91,16 @@ void multiply_few_rows(const Matmul& m, std::int64_t target, ThreadPool& pool) {
   });
 }
 
-// Rows of a product with many rows, whose columns are taken panel by panel.
+// A product with many rows, whose columns are processed panel by panel.
 struct PanelProduct {
   const Matmul& matmul;
   const RoundedRows& a;
   std::int64_t panels = 0;
 
-  // Panels [first, end) of the rows [begin_row, end_row); `then`: which one a thread will probably begin with next.
+  // Processes panels [first, end) of the rows [begin_row, end_row); `then`: the one a thread will probably start next.
   void multiply(std::int64_t first, std::int64_t end, std::int64_t then, std::int64_t begin_row, std::int64_t end_row,
                 int worker) const {
-    // Of few rows, some groups at a time: a packed panel then stays in the L1 cache until it has met all of them.
+    // With few rows, some groups at a time: a packed panel then stays in the L1 cache until all rows have used it.
     const std::int64_t groups = end_row - begin_row <= tile_rows ? std::min(a.groups, groups_in_cache) : a.groups;
     vnni::Panel::Group* packed = groups_of_panels.get(groups);
     float* tile = results.get(tile_rows * vnni::panel_columns + epilogue_padding);
@@ -115,7 +115,7 @@ struct PanelProduct {
 
   std::int64_t bytes_per_group() const { return vnni::panel_columns * weight_group * bits(matmul.weights->dtype) / 8; }
 
-  // Some groups of a panel; `then`: the panel that comes next.
+  // Processes some groups of a panel; `then`: the next panel.
   void multiply(const vnni::Panel& panel, std::int64_t number, std::int64_t then, std::int64_t begin_row,
                 std::int64_t end_row, float* tile, int worker) const {
     const Matmul& m = matmul;
@@ -138,7 +138,7 @@ struct PanelProduct {
   }
 };
 
-// A task is some panels and all rows, or one panel and some of the rows where that would give too few tasks.
+// A task is some panels and all rows, or one panel and some of the rows if that would give too few tasks.
 void multiply_many_rows(const Matmul& m, ThreadPool& pool) {
   constexpr std::int64_t wanted_tasks = 16, most_panels = 8, least_rows = 96;
   const RoundedRows a = round_rows(m, Layout::panels, HWY_AVX3, pool);

@@ -1,6 +1,6 @@
 // Products of a few rows with int8 or int4 weights in integers: each group of 32 values of a row is rounded to 8 bits
-// times a scale, as its weights are. That takes a third of the instructions of products in f32. What x86 multiplies as
-// bytes is in matmul_bytes-inl.h.
+// times a scale, like its weights. That takes a third of the instructions of products in f32. The byte products of x86
+// are in matmul_bytes-inl.h.
 
 #if defined(JERBOA_CPU_MATMUL_INTEGERS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef JERBOA_CPU_MATMUL_INTEGERS_INL_H
@@ -29,7 +29,7 @@ template <int rows>
 struct IntegerPiece {
   HWY_ALIGN std::int16_t values[rows * dot_depth];
   HWY_ALIGN float scales[rows * piece_groups] = {};
-  HWY_ALIGN float sums[rows * piece_groups];  ///< of the values before they were rounded, per group
+  HWY_ALIGN float sums[rows * piece_groups];  ///< of the values before rounding, per group
   HWY_ALIGN float rounded_sums[rows * piece_groups] = {};
 };
 
@@ -37,7 +37,7 @@ struct RoundedGroup {
   float scale, sum;  ///< of the integers, times the scale
 };
 
-/// Rounds a group. NaN and infinity make the scale NaN, and with it all that the group is part of.
+/// Rounds a group. NaN and infinity make the scale NaN, and with it all results that use the group.
 inline RoundedGroup round_group(const float* from, std::int16_t* to) {
   const Floats d;
   Vector most = hn::Zero(d);
@@ -92,11 +92,11 @@ struct ColumnOfBytes {
   }
 };
 
-/// Weights from 0 to 15: that they stand for 8 less is made up for with the minimums.
+/// Weights from 0 to 15, which are 8 too large; the minimums compensate.
 struct ColumnOfNibbles {
   const std::uint8_t* weights;
 
-  // The lower halves of 16 bytes are the first 16 weights, the upper halves the others.
+  // The low nibbles of 16 bytes are the first 16 weights, the high nibbles the others.
   template <class D = Shorts>
   HWY_INLINE void load(std::int64_t group, hn::Vec<D>* to) const {
     const D d;
@@ -134,14 +134,14 @@ inline void load_per_group(const CompactWeights& weights, const std::byte* from,
 static_assert(piece_groups % lanes == 0);
 
 /// Products of a piece with one column of weights: a vector per row, whose lanes add up to the result. Weights are read
-/// in the order in which they are stored, which memory is fastest at.
+/// in storage order, for which memory is fastest.
 template <int rows, class Column>
 HWY_INLINE void dot_integers(const IntegerPiece<rows>& piece, const Column& column, const float* scales,
                              std::int64_t depth, Vector* results) {
   const Floats d;
   const Shorts shorts;
   const Integers integers;
-  constexpr int chains = rows == 1 ? 2 : 1;  // sums that do not wait for each other
+  constexpr int chains = rows == 1 ? 2 : 1;  // independent sums
   Vector sums[rows][chains];
   HWY_ALIGN float factors[rows * piece_groups];
   repeat<rows>([&](auto i) __attribute__((always_inline)) {
@@ -175,8 +175,8 @@ HWY_INLINE void dot_integers(const IntegerPiece<rows>& piece, const Column& colu
   });
 }
 
-/// Adds what does not depend on single weights: a column's minimums, each times the sum of the values that it meets,
-/// and for int4 that weights stand for 8 less.
+/// Adds the terms that do not depend on single weights: a column's minimums, each times the sum of the corresponding
+/// values, and for int4 the offset of 8.
 template <int rows>
 HWY_INLINE void add_offsets(const IntegerPiece<rows>& piece, const float* mins, const float* scales, Vector* results) {
   const Floats d;

@@ -54,7 +54,7 @@ class BodyPrologue final : public MatmulPrologue {
   void bind(Workers& workers) { workers_ = &workers; }
 
   void apply(float* values, std::int64_t count, int worker) override {
-    std::array<float, tile_elements + vector_padding> block;  // padded for reads past its end
+    std::array<float, tile_elements + vector_padding> block;  // padded, because reads may pass its end
     for (std::int64_t at = 0; at < count; at += tile_elements) {
       const std::int64_t size = std::min(tile_elements, count - at);
       std::copy_n(values + at, size, block.begin());
@@ -180,7 +180,7 @@ class MatmulKernel final : public Kernel {
     const auto& b = strides(1);
     const Sizes batch(domain.begin(), domain.end() - 2);
     const std::int64_t count = element_count(batch);
-    // Where each product has one row, the distance of its rows says nothing: it is that of the products.
+    // If each product has one row, the rows' stride is meaningless: use that of the products.
     if (matmul_.rows == 1)
       for (std::size_t axis = 0; axis < batch_axes; ++axis)
         if (batch[axis] > 1) matmul_.a_row = a[axis];

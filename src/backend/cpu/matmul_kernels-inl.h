@@ -28,7 +28,7 @@ using Floats = hn::ScalableTag<float>;
 using Vector = hn::Vec<Floats>;
 constexpr int lanes = static_cast<int>(hn::MaxLanes(Floats()));
 
-// A block of c is block_rows x block_vectors vectors: all registers except those that hold a row of b and a value of a.
+// A block of c is block_rows x block_vectors vectors: all registers except those for a row of b and a value of a.
 #if HWY_TARGET == HWY_AVX3
 constexpr int block_rows = 12;
 #elif HWY_TARGET == HWY_AVX2
@@ -41,7 +41,7 @@ constexpr int block_columns = block_vectors * lanes;
 
 #include "backend/cpu/repeat-inl.h"
 
-/// The first `count` lanes, the others zero. Reads nothing beyond them.
+/// Loads the first `count` lanes, with zeros in the others. Reads nothing beyond them.
 HWY_INLINE Vector load_first(const float* from, std::size_t count) {
   const Floats d;
 #if HWY_MEM_OPS_MIGHT_FAULT
@@ -190,7 +190,7 @@ void pack(const float* from, std::int64_t outer, std::int64_t inner, std::int64_
   }
 }
 
-/// Packed strips and panels are padded by one cache line, or all would start in the same cache set.
+/// Packed strips and panels are padded by one cache line; otherwise all would start in the same cache set.
 constexpr std::int64_t packed_stride(std::int64_t depth, std::int64_t width) { return depth * width + 16; }
 
 /// Packs adjacent strips of rows of a, or panels of columns of b: [depth][width] each. begin(i) is where number i
@@ -198,8 +198,8 @@ constexpr std::int64_t packed_stride(std::int64_t depth, std::int64_t width) { r
 template <int width, class Begin>
 void pack(const float* from, std::int64_t outer, std::int64_t inner, const Begin& begin, std::int64_t first,
           std::int64_t end, std::int64_t limit, std::int64_t depth, float* to) {
-  // Along the contiguous dimension, for memory bandwidth. A strip narrower than its slot gets values of the next one,
-  // which are never read.
+  // Copies along the contiguous dimension, for memory bandwidth. A strip narrower than its slot gets values of the next
+  // one, which are never read.
   const std::int64_t stride = packed_stride(depth, width);
   if (outer == 1) {
     const std::int64_t whole = limit - begin(end - 1) >= width ? end : end - 1;

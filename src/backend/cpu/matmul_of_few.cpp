@@ -24,7 +24,7 @@ constexpr std::int64_t few_columns = 4;
 constexpr std::int64_t task_values = std::int64_t{1} << 16;
 constexpr std::int64_t most_tasks = 32;  // enough for many threads
 
-thread_local Scratch<float> results, expanded;  // of the thread that computes some columns
+thread_local Scratch<float> results, expanded;  // per thread that computes some columns
 
 }  // namespace
 }  // namespace jerboa::cpu
@@ -34,12 +34,12 @@ HWY_BEFORE_NAMESPACE();
 namespace jerboa::cpu::HWY_NAMESPACE {
 namespace {
 
-/// A product of few rows, or of few columns: then `turned`, c is the transpose of what is computed.
+/// A product of few rows, or of few columns; in the latter case `turned` is set, and c is the transpose of the result.
 struct RowsPlan {
   const Matmul& matmul;
   bool turned = false, along = false;
   std::int64_t rows = 0, columns = 0;
-  ColumnTasks tasks{};  ///< of each product
+  ColumnTasks tasks{};  ///< per product
 };
 
 void multiply_few(const RowsPlan& plan, std::int64_t batch, std::int64_t task, int worker) {
@@ -136,7 +136,7 @@ void finish(const Matmul& m, std::int64_t batch, std::int64_t row, std::int64_t 
 }
 
 ColumnTasks column_tasks(std::int64_t columns, std::int64_t inner, std::int64_t unit) {
-  // Long stretches of a large matrix, of which only the beginning is not read ahead.
+  // Long stretches of a large matrix, so that only their beginnings are not prefetched.
   const std::int64_t least = task_values / std::max<std::int64_t>(1, inner);
   const std::int64_t wanted = std::clamp<std::int64_t>(std::max(least, columns / most_tasks), unit, 1024);
   const std::int64_t tasks = detail::divide_up(columns, wanted);

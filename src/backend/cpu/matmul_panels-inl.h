@@ -1,6 +1,6 @@
 // Products of many rows with int8 or int4 weights, with the 512-bit instructions of VNNI: 32 columns of weights at a
-// time are packed so that a vector holds four neighbouring bytes of 16 columns, which meet the same four bytes of a
-// row.
+// time are packed so that a vector holds four adjacent bytes of 16 columns, which are multiplied by the same four bytes
+// of a row.
 
 constexpr std::int64_t panel_columns = 32;  // two vectors
 constexpr int panel_rows = 6;               // whose sums fit into registers, in integers and in f32
@@ -23,7 +23,7 @@ HWY_INLINE void transpose(__m256i* v) {
   }
 }
 
-/// 32 columns of weights, those past the end of the matrix zero: groups one after the other.
+/// 32 columns of weights, with zeros past the end of the matrix, group after group.
 struct Panel {
   struct Group {
     alignas(64) std::uint8_t weights[8][panel_columns][4];  ///< plus the rows' unsigned_offset
@@ -31,7 +31,7 @@ struct Panel {
   };
   Group* groups = nullptr;  ///< from `begin` on
   std::int64_t begin = 0, end = 0;
-  std::int64_t bytes_per_group = 0;  ///< of its weights where they come from
+  std::int64_t bytes_per_group = 0;  ///< of the source weights
 };
 
 template <bool nibbles>
@@ -45,7 +45,7 @@ HWY_INLINE __m256i unsigned_group(const std::byte* weights, std::int64_t group) 
   return _mm256_setr_m128i(_mm_and_si128(both, fifteen), _mm_and_si128(_mm_srli_epi16(both, 4), fifteen));
 }
 
-/// The scales or minimums of up to 8 groups of a panel's columns, whose own are `stride` apart.
+/// Packs the scales or minimums of up to 8 groups of a panel's columns, which are `stride` apart per column.
 HWY_INLINE void pack_per_group(const std::uint16_t* from, std::int64_t columns, std::int64_t stride,
                                std::int64_t groups, float (Panel::Group::*part)[panel_columns], Panel::Group* to) {
   for (std::int64_t column = 0; column < panel_columns; column += 8) {
@@ -59,8 +59,8 @@ HWY_INLINE void pack_per_group(const std::uint16_t* from, std::int64_t columns, 
   }
 }
 
-/// What a panel's columns have some groups later, into the L2 cache: CPUs do not read ahead in so many places. An
-/// address need not be valid.
+/// Prefetches the data of a panel's columns some groups ahead into the L2 cache: the hardware does not prefetch that
+/// many streams. An address need not be valid.
 template <bool nibbles>
 HWY_INLINE void prefetch_columns(const CompactWeights& weights, std::int64_t first, std::int64_t columns,
                                  std::int64_t groups, std::int64_t group) {
@@ -70,8 +70,8 @@ HWY_INLINE void prefetch_columns(const CompactWeights& weights, std::int64_t fir
   for (std::int64_t column = 0; column < columns; ++column) __builtin_prefetch(from + column * groups * bytes, 0, 2);
 }
 
-/// Packs some groups of 32 columns; all columns have `groups`. Of eight columns at a time, whose cache lines are used
-/// up before others are read: columns that are a power of two apart push each other's out of the L1 cache.
+/// Packs some groups of 32 columns; all columns have `groups`. Processes eight columns at a time, whose cache lines are
+/// used up before others are read: columns that are a power of two apart evict each other from the L1 cache.
 template <bool nibbles>
 void pack_panel(const CompactWeights& weights, std::int64_t first, std::int64_t columns, std::int64_t groups,
                 const Panel& panel) {
@@ -99,15 +99,15 @@ void pack_panel(const CompactWeights& weights, std::int64_t first, std::int64_t 
   }
 }
 
-/// Prefetches a group's share of some columns of weights, one after the other, into the L2 cache.
+/// Prefetches a group's share of some contiguous columns of weights into the L2 cache.
 HWY_INLINE void prefetch_share(const std::byte* weights, std::int64_t bytes_per_group, std::int64_t group) {
   const std::byte* from = weights + group * bytes_per_group;
   for (std::int64_t at = 0; at < bytes_per_group; at += 64) __builtin_prefetch(from + at, 0, 2);
 }
 
-/// Some rows times a panel's groups, added to c[i, j] of rows panel_columns apart, or in place of it if they are the
-/// first. Meanwhile the weights of the panel that comes `next` are prefetched, unless it is null: memory is not to wait
-/// for arithmetic.
+/// Multiplies some rows by a panel's groups, and adds the results to c[i, j], with rows panel_columns apart, or stores
+/// them if the groups are the first. At the same time prefetches the weights of the `next` panel, unless it is null, so
+/// that memory and arithmetic overlap.
 template <int rows, bool with_mins>
 void multiply_panel(const RoundedRows& a, std::int64_t first_row, const Panel& panel, const std::byte* next, float* c) {
   __m512 sums[rows][2];

@@ -1,5 +1,5 @@
 // Products of a few rows, as in decoding: every value of b is read once and used at once, so packing does not help and
-// they are bound by memory bandwidth.
+// they are memory-bound.
 
 #if defined(JERBOA_CPU_MATMUL_ROWS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef JERBOA_CPU_MATMUL_ROWS_INL_H
@@ -52,7 +52,7 @@ HWY_INLINE void add_rows_of_b(const float* HWY_RESTRICT a, const float* HWY_REST
       });
     });
   });
-  // The sums of a few terms are added to c, not the terms: that rounds less.
+  // The sum of a few terms is added to c, instead of each term: that rounds less.
   repeat<rows>([&](auto i) __attribute__((always_inline)) {
     repeat<vectors>([&](auto j) __attribute__((always_inline)) {
       float* to = c + i * c_row + j * lanes;
@@ -83,7 +83,7 @@ HWY_INLINE void add_rows_of_b(const RowsBlock& block, std::int64_t k) {
   }
 }
 
-/// Where b_column is 1: a few rows of b at a time, added up in c.
+/// For a b_column of 1: a few rows of b at a time, accumulated in c.
 template <int rows>
 void multiply_rows_along(const RowsBlock& block) {
   constexpr int depth = 4;
@@ -93,7 +93,7 @@ void multiply_rows_along(const RowsBlock& block) {
   for (; k < block.inner; ++k) add_rows_of_b<rows, 1>(block, k);
 }
 
-/// Products of `rows` packed rows, dot_depth apart, with neighbouring columns of b: stored in c, or added to it.
+/// Products of `rows` packed rows, dot_depth apart, with adjacent columns of b: stored in c, or added to it.
 template <int rows, int columns>
 HWY_INLINE void dot_products(const float* HWY_RESTRICT a, const float* HWY_RESTRICT b, std::int64_t b_column,
                              std::int64_t depth, bool accumulate, float* HWY_RESTRICT c, std::int64_t c_row) {
@@ -150,7 +150,7 @@ HWY_INLINE void for_each_piece(const RowsBlock& block, const Multiply& multiply)
 template <int rows>
 constexpr int columns_at_once = std::clamp(dot_sums / rows, 1, 8);
 
-/// Where b_inner is 1: each value of c is a dot product.
+/// For a b_inner of 1: each value of c is a dot product.
 template <int rows>
 void multiply_rows_across(const RowsBlock& block) {
   constexpr int columns = columns_at_once<rows>;
@@ -166,7 +166,7 @@ void multiply_rows_across(const RowsBlock& block) {
       });
 }
 
-/// Dot products of one row with neighbouring columns of weights, straight from their bits: c[j], or added to it.
+/// Dot products of one row with adjacent columns of weights, straight from their bits: c[j], or added to it.
 template <int columns, class Step>
 HWY_INLINE void sum_of_steps(bool accumulate, float* HWY_RESTRICT c, const Step& steps) {
   const Floats d;
@@ -179,13 +179,13 @@ HWY_INLINE void sum_of_steps(bool accumulate, float* HWY_RESTRICT c, const Step&
   });
 }
 
-/// One row times a column of 16-bit weights, which are whole vectors. Columns one after the other: weights are then
-/// read in the order in which they are stored, which memory is fastest at without being told what comes next:
-/// prefetching costs more than it saves, measured on an EPYC.
+/// One row times a column of 16-bit weights, in whole vectors. Columns are processed one after the other: weights are
+/// then read in storage order, for which the hardware prefetches best; software prefetching costs more than it saves,
+/// measured on an EPYC.
 template <bool brain>
 HWY_INLINE Vector dot_halves(const float* HWY_RESTRICT a, const std::uint16_t* from, std::int64_t depth) {
   const Floats d;
-  constexpr int chains = 4;  // sums that do not wait for each other
+  constexpr int chains = 4;  // independent sums
   Vector sums[chains];
   repeat<chains>([&](auto i) __attribute__((always_inline)) { sums[i] = hn::Zero(d); });
   const auto step = [&](std::int64_t k, auto i) __attribute__((always_inline)) {
@@ -267,7 +267,7 @@ HWY_INLINE void dot_nibbles(const float* HWY_RESTRICT a, const std::uint8_t* b, 
       });
 }
 
-/// The sums of a row's values that meet the weights of a group, for a piece of the row; 0 past its end.
+/// The sums of a row's values for each group of weights, for a piece of the row; 0 past its end.
 inline std::array<float, static_cast<std::size_t>(piece_groups)> sums_of_groups(const float* a, std::int64_t depth) {
   const Floats d;
   std::array<float, static_cast<std::size_t>(piece_groups)> sums{};
@@ -280,7 +280,7 @@ inline std::array<float, static_cast<std::size_t>(piece_groups)> sums_of_groups(
   return sums;
 }
 
-/// Adds the minimums of some columns of weights, each times the sum of the values that it meets.
+/// Adds the minimums of some columns of weights, each times the sum of the corresponding values.
 template <int columns>
 void add_mins(const CompactWeights& weights, std::int64_t column, std::int64_t begin, std::int64_t depth,
               const float* group_sums, float* c) {
@@ -294,8 +294,7 @@ void add_mins(const CompactWeights& weights, std::int64_t column, std::int64_t b
   }
 }
 
-/// One row times some columns of int8 or int4 weights, `depth` values starting at `begin`, which are whole vectors and
-/// groups.
+/// One row times some columns of int8 or int4 weights, `depth` values starting at `begin`, in whole vectors and groups.
 template <int columns>
 void dot_weights(const float* a, const CompactWeights& weights, std::int64_t column, std::int64_t begin,
                  std::int64_t depth, float* c) {
@@ -311,8 +310,8 @@ void dot_weights(const float* a, const CompactWeights& weights, std::int64_t col
                        scales.data(), depth, accumulate, c);
 }
 
-/// The same for weights of which some columns at a time are expanded into `values`, 8 × dot_depth, which stay in the
-/// L1 cache.
+/// The same for weights whose columns are expanded, some at a time, into `values`, 8 × dot_depth, which stay in the L1
+/// cache.
 template <int rows>
 void multiply_expanded_rows(const RowsBlock& block, const CompactWeights& weights, std::int64_t first_column,
                             float* values) {

@@ -29,7 +29,7 @@ inline HWY_ATTR auto load_f16(const std::uint16_t* from) {
   namespace hn = hwy::HWY_NAMESPACE;
   const hn::ScalableTag<float> d;
 #if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
-  // Highway's converts infinity and NaN to finite numbers.
+  // Highway's conversion turns infinity and NaN into finite numbers.
   float values[hn::MaxLanes(d)];
   for (std::size_t i = 0; i < hn::Lanes(d); ++i) values[i] = f16_to_f32(from[i]);
   return hn::LoadU(d, values);
@@ -39,7 +39,7 @@ inline HWY_ATTR auto load_f16(const std::uint16_t* from) {
 #endif
 }
 
-// The features from i on of a row of `size` in 8 bits; a vector of them has one scale.
+// Features from i on of an 8-bit row of `size`; a vector of them has one scale.
 inline HWY_ATTR auto load_packed(const std::uint32_t* row, std::int64_t size, std::int64_t i) {
   namespace hn = hwy::HWY_NAMESPACE;
   const hn::ScalableTag<float> d;

@@ -26,8 +26,8 @@ void round_features(const float* features, std::int64_t count, std::uint16_t sca
     std::fill_n(bytes, count, std::int8_t{0});
     return;
   }
-  // The largest magnitude is 127 steps but for the rounding of the scale, which is a quarter of a step at most. Adding
-  // this rounds to a whole number, of which the lowest byte of the sum is the lowest byte.
+  // The largest magnitude is 127 steps plus at most a quarter of a step, from rounding the scale. Adding this rounds to
+  // an integer, whose lowest byte is the lowest byte of the sum.
   constexpr float shift = 0x1.8p23F;
   for (std::int64_t i = 0; i < count; ++i)
     bytes[i] = static_cast<std::int8_t>(bit_cast<std::uint32_t>(features[i] / wide + shift));

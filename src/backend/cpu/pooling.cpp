@@ -20,8 +20,8 @@ void for_each_plane(const Pooling& p, ThreadPool& pool, Work work) {
   });
 }
 
-// Calls visit(out, in, count) for each row of windows and each place in them that lies inside the image: windows out,
-// out + 1, … of the plane meet the elements in, in + stride, … there.
+// Calls visit(out, in, count) for each row of windows and each offset in them that lies inside the image: windows out,
+// out + 1, … of the plane read the elements in, in + stride, … there.
 template <class Visit>
 void for_each_run(const Pooling& p, Visit visit) {
   for (std::int64_t row = 0; row < p.out[0]; ++row)

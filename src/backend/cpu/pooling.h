@@ -14,7 +14,7 @@ struct Pooling {
 };
 
 void run_max_pool2d(const Pooling& pooling, const float* x, float* y, ThreadPool& pool);
-/// dy goes to the first largest element of each window.
+/// dy goes to the first maximum of each window.
 void run_max_pool2d_grad(const Pooling& pooling, const float* x, const float* dy, float* dx, ThreadPool& pool);
 /// The mean over the whole window, padding counted.
 void run_avg_pool2d(const Pooling& pooling, const float* x, float* y, ThreadPool& pool);

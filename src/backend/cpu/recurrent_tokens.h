@@ -4,8 +4,8 @@
 
 namespace jerboa::cpu {
 
-/// Which tokens of a batch take part in a recurrence, and which row of the state belongs to each sequence. Tokens at
-/// negative positions do not; a row of the batch whose first token is at position 0 starts from zeros.
+/// Which tokens of a batch are not padding, and which row of the state belongs to each sequence. Tokens at negative
+/// positions are padding; a row of the batch whose first token is at position 0 starts from zeros.
 struct RecurrentTokens {
   std::int64_t batch = 0, time = 0;
   std::int64_t rows = 0;                    ///< of the state
@@ -19,12 +19,12 @@ struct RecurrentTokens {
       if (is_real(b, t)) return positions[b * time + t] == 0;
     return false;
   }
-  /// Of the state; -1 where there is none.
+  /// The row of the state; -1 if there is none.
   std::int64_t row(std::int64_t b) const {
     if (slots == nullptr) return b;
     return 0 <= slots[b] && slots[b] < rows ? slots[b] : -1;
   }
-  /// The sequence's part of a state with rows of this width; null where it starts from zeros.
+  /// The sequence's part of a state with rows of this width; null if it starts from zeros.
   const float* initial(const float* state, std::int64_t b, std::int64_t width) const {
     return state == nullptr || row(b) < 0 || starts_from_zeros(b) ? nullptr : state + row(b) * width;
   }

@@ -5,8 +5,8 @@
 #include "base/integers.h"
 #include "lower/reduce_parts.h"
 
-// Reductions over axes that are not all trailing ones, or over all axes. The reduced elements are cut into chunks whose
-// number depends on the sizes alone; each chunk gives a partial result, and those are combined in order.
+// Reductions over axes that are not all trailing ones, or over all axes. The reduced elements are split into chunks
+// whose number depends on the sizes alone; each chunk produces a partial result, and those are combined in order.
 namespace jerboa::cpu {
 namespace {
 
@@ -20,7 +20,7 @@ std::vector<int> axes(int from, int to) {
   return numbers;
 }
 
-// What the kernel computes and stores for each result, with the results along the columns.
+// The kernel's computation and stores for each result, with the results along the columns.
 class Finish {
  public:
   Finish(const KernelSpec& results, const SymbolValues& symbols)
@@ -37,7 +37,7 @@ class Finish {
   TileMachine machine_;
 };
 
-// The kept axes along the columns, the reduced ones along the rows: whole rows are added to each other.
+// The kept axes are along the columns, the reduced ones along the rows: whole rows are added to each other.
 class ColumnReduce final : public Kernel {
  public:
   ColumnReduce(Op op, DType dtype, const ReduceParts& parts, const SymbolValues& symbols)
@@ -102,7 +102,7 @@ class ColumnReduce final : public Kernel {
   std::vector<float> partials_;
 };
 
-// The reduced axes along the columns.
+// The reduced axes are along the columns.
 class RowReduce final : public Kernel {
  public:
   RowReduce(const Instruction& reduction, const ReduceParts& parts, const SymbolValues& symbols)
@@ -110,7 +110,7 @@ class RowReduce final : public Kernel {
         machine_(with_reduction(reduction, parts), symbols, order(parts.elements)),
         value_(static_cast<int>(parts.elements.body.size())),
         finish_(parts.results, symbols) {
-    // Only sums and extremes of floats come in parts.
+    // Only sums and extremes of floats can be split into parts.
     const bool in_parts = is_float(parts.elements.body[static_cast<std::size_t>(parts.value)].dtype) &&
                           op_ != Op::argmax && op_ != Op::all_finite;
     piece_ = in_parts ? std::max(tile_elements * 4, detail::divide_up(machine_.columns(), max_chunks))

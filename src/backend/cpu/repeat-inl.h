@@ -1,6 +1,6 @@
 // Included inside a namespace, once per instruction set.
 
-/// f(0), f(1), … as constants, so that what f indexes stays in registers.
+/// Calls f(0), f(1), … with constants, so that arrays that f indexes stay in registers.
 template <int count, class Function>
 HWY_INLINE void repeat(Function&& f) {
   [&]<int... i>(std::integer_sequence<int, i...>) __attribute__((always_inline)) {

@@ -4,10 +4,10 @@
 
 namespace jerboa::cpu {
 
-/// The rows of a product, each group of 32 values rounded to 8 bits times a scale, as x86 multiplies them with int8 or
-/// int4 weights. Groups whose values are not all finite have a scale of NaN.
+/// The rows of a product, with each group of 32 values rounded to 8 bits times a scale, in the layouts that x86
+/// multiplies by int8 or int4 weights. Groups whose values are not all finite have a scale of NaN.
 struct RoundedRows {
-  /// What they are laid out for.
+  /// The weights that they are laid out for.
   enum class Layout {
     bytes,    ///< columns of int8 weights
     nibbles,  ///< columns of int4 weights, whose groups hold their first 16 weights in the low halves of 16 bytes: the
@@ -17,12 +17,12 @@ struct RoundedRows {
   Layout layout = Layout::bytes;
   std::int64_t rows = 0, groups = 0;
   std::int8_t* values = nullptr;  ///< [rows, groups, 32]
-  /// What makes up for weights that are multiplied as unsigned numbers, `unsigned_offset` more than they are. bytes:
+  /// Compensates for weights that are multiplied as unsigned numbers, which are `unsigned_offset` too large. bytes:
   /// [rows, groups, 8], for four values each; panels: [rows, groups].
   std::int32_t* starts = nullptr;
   std::int32_t unsigned_offset = 128;
   float* scales = nullptr;        ///< [rows, groups]
-  float* sums = nullptr;          ///< [rows, groups]: of the values before they were rounded
+  float* sums = nullptr;          ///< [rows, groups]: of the values before rounding
   float* rounded_sums = nullptr;  ///< [rows, groups]: of the rounded values, times the scale
 };
 

@@ -35,7 +35,7 @@ void cummax(const Lines& lines, const T* x, T* y, std::int32_t* indices, bool re
       const std::int64_t p = reverse ? lines.length - 1 - step : step, at = start + p * lines.inner;
       const std::int64_t last = reverse ? at + lines.inner : at - lines.inner;
       for (std::int64_t i = 0; i < lines.inner; ++i) {
-        // A number is not more than another, unless it is NaN; NaN stays.
+        // The maximum stays unless the new number exceeds it or is NaN; a NaN always stays.
         const bool stays = step > 0 && (y[last + i] != y[last + i] || x[at + i] <= y[last + i]);
         y[at + i] = stays ? y[last + i] : x[at + i];
         indices[at + i] = stays ? indices[last + i] : static_cast<std::int32_t>(p);

@@ -15,8 +15,8 @@ struct Lines {
 void run_cumsum(const Lines& lines, const float* x, float* y, bool reverse, ThreadPool& pool);
 void run_cumsum(const Lines& lines, const std::int32_t* x, std::int32_t* y, bool reverse, ThreadPool& pool);
 
-/// Running maxima along the axis, or from its end, and where each is along it. NaN is the largest, and of equal values
-/// the first is taken.
+/// Running maxima along the axis, or from its end, and their positions along it. NaN is the largest value; ties give
+/// the first position.
 void run_cummax(const Lines& lines, const float* x, float* y, std::int32_t* indices, bool reverse, ThreadPool& pool);
 void run_cummax(const Lines& lines, const std::int32_t* x, std::int32_t* y, std::int32_t* indices, bool reverse,
                 ThreadPool& pool);

@@ -42,8 +42,7 @@ void scatter(const ScatterProblem<T>& problem, ThreadPool& pool) {
   });
 }
 
-// Positions ordered by id, those of equal ids in order: those of id i are positions[starts[i]] to positions[starts[i +
-// 1]].
+// Positions ordered by id, stably: those of id i are positions[starts[i]] to positions[starts[i + 1]].
 struct Buckets {
   std::int64_t* starts;
   std::int64_t* positions;
@@ -104,7 +103,7 @@ void run_cache_append(const CacheAppendProblem& problem, ThreadPool& pool) {
       std::memcpy(static_cast<char*>(problem.out) + task * head, static_cast<const char*>(problem.cache) + task * head,
                   static_cast<std::size_t>(head));
     });
-  // A task is a head of all sequences, because two of them may share a block: then the last one wins.
+  // A task is one head of all sequences, because two of them may share a block: the last one then wins.
   const auto append = [&](std::int64_t h, int) {
     for (std::int64_t b = 0; b < problem.batch; ++b)
       for (std::int64_t t = 0; t < problem.time; ++t) {

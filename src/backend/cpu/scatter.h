@@ -27,12 +27,12 @@ void run_scatter(const ScatterProblem<std::int32_t>& problem, ThreadPool& pool);
 void run_scatter_add(const ScatterProblem<float>& problem, ThreadPool& pool);
 void run_scatter_add(const ScatterProblem<std::int32_t>& problem, ThreadPool& pool);
 
-/// The cache [batch, heads, capacity, width] with the values at [batch, head, time] put at positions [batch, time];
-/// negative ones and those past the capacity are dropped, or in a ring taken modulo the capacity. Cache and out are
-/// contiguous and may be the same, which saves the copy. Strides are in elements, of any size in bytes; a row's width
-/// elements are contiguous. A paged cache is [blocks, heads, block, width]: slot p of a sequence is in block
-/// table[batch, p / block], and is dropped where that is not the number of a block. An 8-bit cache rounds values of
-/// f32: then `width` is a row's words, and elements are four bytes on both sides.
+/// The cache [batch, heads, capacity, width] with the values at [batch, head, time] stored at positions [batch, time];
+/// negative positions and those past the capacity are dropped, or in a ring taken modulo the capacity. Cache and out
+/// are contiguous and may be the same, which saves the copy. Strides are in elements, of any size in bytes; a row's
+/// width elements are contiguous. A paged cache is [blocks, heads, block, width]: slot p of a sequence is in block
+/// table[batch, p / block], and is dropped if that is not a valid block. An 8-bit cache rounds values of f32: then
+/// `width` is a row's words, and elements are four bytes on both sides.
 struct CacheAppendProblem {
   std::int64_t batch = 0, heads = 0, capacity = 0, time = 0, width = 0;
   std::int64_t blocks = 0, block = 0;   ///< of a paged cache, whose capacity is that of the table
@@ -45,7 +45,7 @@ struct CacheAppendProblem {
   std::array<std::int64_t, 2> position_strides{};
   void* out = nullptr;
   bool ring = false;
-  std::int64_t packed_size = 0;  ///< features of a row of values that are to be rounded to 8 bits; 0: none are
+  std::int64_t packed_size = 0;  ///< features of a row to be rounded to 8 bits; 0: no rounding
 };
 void run_cache_append(const CacheAppendProblem& problem, ThreadPool& pool);
 

@@ -7,7 +7,7 @@
 namespace jerboa::cpu {
 
 /// Memory for a kernel's tiles that grows and is never freed: one object per thread and use. Its contents are
-/// undefined, and asking again invalidates what was there.
+/// undefined, and get() invalidates earlier pointers.
 template <class T>
 class Scratch {
  public:

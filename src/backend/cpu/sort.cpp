@@ -54,7 +54,7 @@ template <class T>
 void top_k(const Lines& lines, const T* x, std::int64_t k, T* values, std::int32_t* indices, ThreadPool& pool) {
   for_each_line(lines, k, pool, [&](std::int64_t from, std::int64_t to) {
     const auto rank = [&](std::int64_t p) { return ranked(x[from + p * lines.inner], p, true); };
-    // A heap of the best so far: most elements are only compared with its worst.
+    // A heap of the k best so far: most elements are only compared with its worst.
     std::uint64_t* best = scratch_ranks(k);
     for (std::int64_t p = 0; p < k; ++p) best[p] = rank(p);
     std::make_heap(best, best + k);

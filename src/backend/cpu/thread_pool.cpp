@@ -18,7 +18,7 @@ void pause() {
 #endif
 }
 
-// Some 50 microseconds: longer than the gap between two kernels, far shorter than a pause a person notices.
+// About 50 microseconds: longer than the gap between two kernels, far shorter than a pause that a person notices.
 constexpr int spins_before_sleep = 2000;
 
 constexpr std::uint64_t inside_mask = 0xFFFF;  // workers inside the job

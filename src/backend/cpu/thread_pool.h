@@ -11,9 +11,9 @@
 
 namespace jerboa::cpu {
 
-/// Threads that work through numbered tasks. They spin for a moment after each job, because the next kernel of a step
-/// comes within microseconds, and then sleep. What a task computes must depend only on its number, so that results do
-/// not depend on the number of threads.
+/// Threads that process numbered tasks. They spin for a moment after each job, because the next kernel of a step comes
+/// within microseconds, and then sleep. The result of a task must depend only on its number, so that results do not
+/// depend on the number of threads.
 class ThreadPool {
  public:
   /// `threads` counts the calling thread; 0: one per core.
@@ -26,11 +26,11 @@ class ThreadPool {
 
   /// Calls task(number, worker) once for each number below count, on the calling thread and the workers, and returns
   /// when all are done. `worker` is below size(), for scratch memory; the calling thread is worker 0. The first
-  /// exception of a task is thrown here, and the tasks not yet begun are left out. Not to be called from inside a task;
+  /// exception of a task is rethrown here, and tasks not yet begun are skipped. Not to be called from inside a task;
   /// calls from several threads take turns.
   void run(std::int64_t count, const std::function<void(std::int64_t number, int worker)>& task);
 
-  /// The same on the calling thread alone, as worker 0: for work that takes less time than handing it out.
+  /// The same on the calling thread alone, as worker 0: for work that takes less time than distributing it.
   void run_alone(std::int64_t count, const std::function<void(std::int64_t number, int worker)>& task);
 
  private:

@@ -28,7 +28,7 @@ using IntTag = hn::RebindToSigned<FloatTag>;
 using Floats = hn::Vec<FloatTag>;
 constexpr std::int64_t lanes = static_cast<std::int64_t>(hn::MaxLanes(FloatTag()));
 
-// A matrix of which each row is contiguous but for the left operand of a product, which may be a transposed one.
+// A matrix whose rows are contiguous, except that the left operand of a product may be a transposed one.
 struct Left {
   const float* data;
   std::int64_t row, inner;
@@ -74,7 +74,7 @@ HWY_INLINE void multiply_columns(Left a, const float* b, std::int64_t b_row, flo
     multiply_block<1, kVectors>(a, b, b_row, c, c_row, inner, accumulate);
 }
 
-// c[rows, columns] = a[rows, inner] b[inner, columns], or added to what is there. Columns are a multiple of granule.
+// c[rows, columns] = a[rows, inner] b[inner, columns], or += with `accumulate`. Columns are a multiple of granule.
 [[maybe_unused]] HWY_NOINLINE void multiply(const Left& a, const float* b, std::int64_t b_row, float* c,
                                             std::int64_t c_row, std::int64_t rows, std::int64_t columns,
                                             std::int64_t inner, bool accumulate) {
@@ -85,7 +85,7 @@ HWY_INLINE void multiply_columns(Left a, const float* b, std::int64_t b_row, flo
     multiply_columns<1>(a, b + column, b_row, c + column, c_row, rows, inner, accumulate);
 }
 
-// to[j, i] = from[i, j] for i < rows, j < columns; the rows of `to` are filled with zeros to a multiple of granule.
+// to[j, i] = from[i, j] for i < rows, j < columns; the rows of `to` are zero-padded to a multiple of granule.
 [[maybe_unused]] HWY_NOINLINE void transpose_tile(const float* from, std::int64_t from_row, std::int64_t rows,
                                                   std::int64_t columns, float* to, std::int64_t to_row) {
   std::int64_t i = 0;

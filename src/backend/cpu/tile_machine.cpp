@@ -82,7 +82,7 @@ void TileMachine::merge_axes(const KernelSpec& kernel, const SymbolValues& symbo
     if (sizes_[at(axis)] == 1) continue;
     add(!shape.merge_across && i >= shape.order.size() - inner ? column_runs_ : outer_runs_, axis);
   }
-  // Where nothing depends on the rows, the last run of all becomes the columns.
+  // If nothing depends on the rows, the last outer run becomes the columns.
   if (shape.merge_across && !outer_runs_.empty()) {
     column_runs_.push_back(std::move(outer_runs_.back()));
     outer_runs_.pop_back();
@@ -337,8 +337,8 @@ void TileMachine::run_load(Run& run, const Step& step, Register& out) const {
     for (std::size_t i = 0; i < runs; ++i) offset += run.index(row, static_cast<int>(i), runs) * plan.place.outer[i];
     return offset;
   };
-  // Contiguous data needs no copy. Functions read whole vectors: another thread must not be writing the memory after
-  // the tile.
+  // Contiguous data needs no copy. Functions read whole vectors, so no other thread may be writing the memory after the
+  // tile.
   constexpr std::int64_t widest_vector = 16;
   const bool may_read_past_end = (memory.exclusive && !plan.in_place) || columns % widest_vector == 0;
   if (step.level == Level::element && wide && memory.padded && plan.ranges.empty() && indirect == nullptr &&
@@ -598,7 +598,7 @@ void TileMachine::run_stores(Run& run) const {
     const Register& value = run.registers[at(store.value)];
     const bool by_element = place.inner != 0 || !place.inner_table.empty() || columns_ == 1;
     std::byte* memory = run.memory[at(store.binding)].data;
-    // A value that is constant along the columns is written only by the first of them.
+    // A value that is constant along the columns is written only by the tile with the first column.
     if (!by_element && tile.column > 0) continue;
     for (std::int64_t row = 0; row < tile.rows; ++row) {
       std::int64_t offset = place.offset;

@@ -10,17 +10,17 @@
 
 namespace jerboa::cpu {
 
-/// Memory behind a binding. What the engine allocated may be read a little past its end.
+/// Memory behind a binding. Memory that the engine allocated may be read a little past its end.
 struct Memory {
   std::byte* data = nullptr;
   bool padded = false;
-  bool exclusive = false;  ///< no other thread writes what is past its end
+  bool exclusive = false;  ///< no other thread writes past its end
 };
 
 /// Whether a value is per tile, per row or per element.
 enum class TileLevel : std::uint8_t { uniform, row, element };
 
-/// Where a value is while a tile is computed.
+/// A value while a tile is computed.
 struct TileRegister {
   float* data = nullptr;
   TileLevel level = TileLevel::uniform;
@@ -30,7 +30,7 @@ struct TileRegister {
 class TileMemory {
  public:
   std::vector<TileRegister> registers;  ///< by instruction
-  std::vector<std::int64_t> indices;    ///< of each row of the tile along each run of outer axes
+  std::vector<std::int64_t> indices;    ///< for each row of the tile, along each run of outer axes
 
   /// At least `count` elements of 4 bytes and the padding, valid until the next call for the same slot.
   float* floats(std::size_t slot, std::int64_t count) {
@@ -42,15 +42,15 @@ class TileMemory {
   std::vector<Scratch<float>> slots_;
 };
 
-/// Executes the body of a kernel over tiles of its domain: rows × columns, where a row is one place along the outer
-/// axes and the columns run along the inner ones. Each instruction works on the whole tile before the next, in
+/// Executes the body of a kernel over tiles of its domain: rows × columns, where a row is one index along the outer
+/// axes and the columns run along the inner ones. Each instruction processes the whole tile before the next one, in
 /// registers that stay in the L1 cache.
 class TileMachine {
  public:
   struct Shape {
     std::vector<int> order;    ///< the domain's axes, outer ones first
     int inner = 1;             ///< how many of them make up the columns
-    bool merge_across = true;  ///< whether outer and inner axes may be merged: not where rows have a meaning
+    bool merge_across = true;  ///< whether outer and inner axes may be merged: not if rows have a meaning
   };
   TileMachine(const KernelSpec& kernel, const SymbolValues& symbols, const Shape& shape);
 
@@ -59,14 +59,14 @@ class TileMachine {
 
   struct Tile {
     std::int64_t row = 0, rows = 0, column = 0, columns = 0;
-    const float* product = nullptr;  ///< of a matmul: the tile's values
+    const float* product = nullptr;  ///< the tile's values in the product, for a matmul
     std::int64_t product_stride = 0;
   };
   /// Runs the body and the stores.
   void execute(const Tile& tile, const std::vector<Memory>& memory, TileMemory& scratch) const;
-  /// Prefetches what the body will load and store into the cache.
+  /// Prefetches the memory that the body will load and store into the cache.
   void prefetch(const Tile& tile, const std::vector<Memory>& memory) const;
-  /// Runs the body and returns the values of one instruction, rows × columns, broadcast where needed.
+  /// Runs the body and returns the values of one instruction, rows × columns, broadcast if necessary.
   const float* evaluate(int value, const Tile& tile, const std::vector<Memory>& memory, TileMemory& scratch) const;
   /// The same for an instruction with one value per row, without broadcasting.
   const float* evaluate_row(int value, const Tile& tile, const std::vector<Memory>& memory, TileMemory& scratch) const;
@@ -86,12 +86,12 @@ class TileMachine {
     std::int64_t offset = 0;
     std::vector<std::int64_t> outer;
     std::int64_t inner = 0;
-    std::vector<std::int64_t> inner_table;  // offsets of the columns, where they have no single stride
-    bool along_columns = false;             // whether it changes along them, be there any or not
+    std::vector<std::int64_t> inner_table;  // offsets of the columns, if they have no single stride
+    bool along_columns = false;             // whether it changes along the columns
   };
   struct Range {
     int outer_run = -1;                      // -1: the columns
-    std::vector<std::int64_t> column_table;  // the index of each column, where columns are several runs
+    std::vector<std::int64_t> column_table;  // the index of each column, if columns are several runs
     std::int64_t from = 0, to = 0;
   };
   struct Step {
@@ -110,8 +110,8 @@ class TileMachine {
     Place place;
     std::vector<Range> ranges;
     std::int64_t indirect_stride = 0, indirect_limit = 0;
-    bool may_alias = false;  // stored as it is while the same memory is written
-    bool in_place = false;   // of memory that the kernel writes
+    bool may_alias = false;  // stored unchanged while the same memory is written
+    bool in_place = false;   // in memory that the kernel writes
   };
   struct Run;
 

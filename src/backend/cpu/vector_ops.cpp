@@ -262,7 +262,7 @@ float extreme(const float* x, std::int64_t count, float start, F f) {
   const D d;
   const std::int64_t n = lanes();
   V best[2] = {hn::Set(d, start), hn::Set(d, start)};
-  auto unordered = ieee::differ(hn::Zero(d), hn::Zero(d));  // none
+  auto unordered = ieee::differ(hn::Zero(d), hn::Zero(d));  // none: all lanes are false
   std::int64_t i = 0;
   for (; i + 2 * n <= count; i += 2 * n)
     for (int k = 0; k < 2; ++k) {
@@ -346,12 +346,12 @@ HWY_EXPORT(sum_f32);
 HWY_EXPORT(max_f32);
 HWY_EXPORT(min_f32);
 
-// Before functions are looked up, so that they are those of this machine's instruction set.
+// Runs before functions are looked up, so that they are those of this machine's instruction set.
 void choose_target() {
   if (!hwy::GetChosenTarget().IsInitialized()) hwy::GetChosenTarget().Update(hwy::SupportedTargets());
 }
 
-// What follows is rare or on integers: plain loops.
+// The remaining functions are rare or on integers, so plain loops suffice.
 
 template <class A, class Y, class F>
 void map1(const VectorCall& call, F f) {
@@ -550,7 +550,7 @@ VectorFunction float_function(Op op) {
 VectorFunction vector_function(Op op, DType operand, DType result) {
   choose_target();
   if (op == Op::cast) return cast_function(operand, result);
-  if (op == Op::where) return &HWY_DYNAMIC_DISPATCH(select);  // bits, whatever they mean
+  if (op == Op::where) return &HWY_DYNAMIC_DISPATCH(select);  // moves bits, whatever their type
   if (op == Op::random) return random_numbers;
   if (is_float(operand)) return float_function(op);
   return operand == DType::u32 ? integer_function<std::uint32_t>(op) : integer_function<std::int32_t>(op);
@@ -585,7 +585,7 @@ float reduce_f32(Op op, const float* x, std::int64_t count) {
 void accumulate_f32(Op op, float* y, const float* x, std::int64_t count) {
   VectorCall call;
   call.y = y;
-  call.a = y;  // element by element in place
+  call.a = y;  // element by element, in place
   call.b = x;
   call.count = count;
   if (op == Op::max) return HWY_DYNAMIC_DISPATCH(f_maximum)(call);

@@ -8,8 +8,7 @@
 namespace jerboa::cpu {
 
 /// One instruction over a run of values in registers, which are arrays of 32-bit elements: f32, i32, u32 or booleans as
-/// 0 and 1. A scalar operand is one element for all. Arrays may be read and written up to `vector_padding` past their
-/// end.
+/// 0 and 1. A scalar operand is one element used for all. Arrays may be accessed up to `vector_padding` past their end.
 struct VectorCall {
   void* y = nullptr;
   const void* a = nullptr;
@@ -33,7 +32,7 @@ VectorFunction mul_add_function(MulAdd form);
 
 /// The sum, maximum or minimum of no elements of this type.
 float neutral_f32(Op op, DType dtype);
-/// What a sum, maximum or minimum of at least one element starts from.
+/// The initial value for a sum, maximum or minimum of at least one element.
 float start_f32(Op op);
 /// The sum, maximum or minimum of a run of f32, in an order that depends only on the count.
 float reduce_f32(Op op, const float* x, std::int64_t count);

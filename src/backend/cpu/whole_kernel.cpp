@@ -105,7 +105,7 @@ AttentionInputs::Strides three(const std::vector<std::int64_t>& strides) {
   return {strides[0], strides[1], strides[2]};
 }
 
-// Everything but k and v.
+// Fills in everything but k and v.
 template <class A>
 void fill_attention(AttentionInputs& problem, WholeCall& call, const A& attrs, std::size_t mask) {
   const BoundTensor &q = call.operand(0), &k = call.operand(1), &v = call.operand(2);
@@ -146,7 +146,7 @@ void run_whole<Op::attention>(WholeCall& call) {
   AttentionProblem problem;
   fill_attention(problem, call, call.as<AttentionAttrs>(), 3);
   problem.value_size = call.result(0).size(3);
-  // Caches of f16 or 8 bits are widened tile by tile: most of a large one is not read at all.
+  // Caches of f16 or 8 bits are widened tile by tile: most of a large one may not be read at all.
   std::vector<std::int64_t> strides, v_strides;
   problem.k_packed = call.words_with_strides(1, strides);
   problem.v_packed = call.words_with_strides(2, v_strides);
@@ -351,7 +351,7 @@ Lines lines_along(const BoundTensor& tensor, int given) {
   return lines;
 }
 
-// The int8 or int4 weight that is operand i, with the scales and minimums behind it.
+// The int8 or int4 weight that is operand i, with the scales and minimums after it.
 CompactWeights quantised_weights(const WholeCall& call, std::size_t i) {
   const BoundTensor &weight = call.operand(i), &scales = call.operand(i + 1);
   return {weight.dtype, weight.data, scales.data, scales.dtype, weight.sizes.back(), call.operand(i + 2).data};
@@ -411,7 +411,7 @@ void run_whole<Op::cummax>(WholeCall& call) {
   run(integers);
 }
 
-// Integers mapped so that they sort as i32: the top bit of unsigned ones is flipped.
+// Maps integers so that they sort as i32: the top bit of unsigned ones is flipped.
 std::vector<std::int32_t> sortable(WholeCall& call) {
   const std::int64_t count = element_count(call.operand(0).sizes);
   const std::int32_t* values = call.contiguous_integers(0);
@@ -471,7 +471,7 @@ ScatterProblem<T> scatter_problem(WholeCall& call) {
 
 template <>
 void run_whole<Op::scatter>(WholeCall& call) {
-  // Bits are moved, whatever they mean.
+  // Moves bits, whatever their type.
   run_scatter(scatter_problem<std::int32_t>(call), call.pool());
 }
 

@@ -30,7 +30,7 @@ namespace jerboa::webgpu {
 /// The WebGPU library, opened at run time.
 class Dawn {
  public:
-  /// Opens it once per process. `path`: where it is, or "" to search: JERBOA_WEBGPU_LIBRARY, next to the executable,
+  /// Opens it once per process. `path`: its location, or "" to search: JERBOA_WEBGPU_LIBRARY, next to the executable,
   /// the path at build time, and the system's search path. Throws DeviceError that lists what was tried.
   static std::shared_ptr<const Dawn> open(const std::string& path);
 

@@ -25,13 +25,13 @@
 namespace jerboa::webgpu {
 namespace {
 
-// Beyond what the standard offers: subgroup matrices, and f16 on NVIDIA's driver.
+// Features beyond the standard: subgroup matrices, and f16 on NVIDIA's driver.
 constexpr const char* common_toggles[] = {"allow_unsafe_apis", "vulkan_enable_f16_on_nvidia"};
 // Unless the device is to be robust: no bounds checks, and no zeroing of workgroup memory before a kernel starts, which
 // kernels emitted by this process do not need. A software driver always checks, so that tests catch a kernel that does.
 constexpr const char* trusting_toggles[] = {"disable_robustness", "disable_workgroup_init"};
-// The threads of a subgroup may wait for words for different numbers of rounds, and must meet again after that, because
-// they exchange values.
+// The threads of a subgroup may poll for words for different numbers of iterations, and must reconverge after that,
+// because they exchange values.
 constexpr const char* persistent_toggle = "use_spirv_reconvergence_mode";
 
 // Valid as long as the names are.
@@ -40,7 +40,7 @@ WGPUDawnTogglesDescriptor toggles(std::span<const char* const> names) {
   descriptor.chain.sType = WGPUSType_DawnTogglesDescriptor;
   descriptor.enabledToggleCount = names.size();
   descriptor.enabledToggles = names.data();
-  // Timestamps quantised to 100 µs, as web pages get them against side channels, would be useless.
+  // Timestamps quantised to 100 µs, as in web pages, which guards against side channels, would be useless.
   static constexpr const char* disabled[] = {"timestamp_quantization"};
   descriptor.disabledToggleCount = 1;
   descriptor.disabledToggles = disabled;
@@ -70,7 +70,8 @@ WGPUDawnCacheDeviceDescriptor caching(PipelineCache& cache) {
   return descriptor;
 }
 
-// What the library logs about a device, with JERBOA_DEBUG set. Errors are also reported separately, as exceptions.
+// The library's log messages about a device, printed with JERBOA_DEBUG set. Errors are also reported separately, as
+// exceptions.
 void log(WGPULoggingType type, WGPUStringView message, void*, void*) {
   static const bool wanted = std::getenv("JERBOA_DEBUG") != nullptr;
   if (wanted || type == WGPULoggingType_Error) fmt::print(stderr, "WebGPU: {}\n", text(message));
@@ -95,7 +96,7 @@ Handle<WGPUInstance> create_instance(const Dawn& dawn) {
   return {instance, dawn.InstanceRelease};
 }
 
-// Whether the instance could wait.
+// Returns whether the instance could wait.
 bool wait_for(const Dawn& dawn, WGPUInstance instance, WGPUFuture future) {
   WGPUFutureWaitInfo info{future, 0};
   return dawn.InstanceWaitAny(instance, 1, &info, std::numeric_limits<std::uint64_t>::max()) == WGPUWaitStatus_Success;
@@ -149,7 +150,7 @@ bool has_subgroup_matrices(const Dawn& dawn, WGPUAdapter adapter) {
   return found;
 }
 
-// Where pipelines are kept; empty: nowhere.
+// The folder for pipelines; empty: none.
 std::filesystem::path cache_folder(const WebGpuOptions& options) {
   return options.pipeline_cache ? *options.pipeline_cache : default_pipeline_cache().value_or("");
 }
@@ -224,7 +225,7 @@ namespace {
 
 std::atomic<bool> ending = false;
 
-// Devices that are open; never destroyed, because devices in static objects may outlive it otherwise.
+// Open devices; never destroyed, because devices in static objects could otherwise outlive it.
 struct OpenDevices {
   std::mutex mutex;
   std::set<GpuDevice*> list;
@@ -234,8 +235,8 @@ OpenDevices& open_devices() {
   return *devices;
 }
 
-// Exit handlers run in reverse order: this one before those of drivers that are loaded by now, which cannot clean up
-// under work in progress, and before the destructors of static objects that exist by now.
+// Exit handlers run in reverse order: this one runs before those of drivers that are loaded by now, which cannot clean
+// up under work in progress, and before the destructors of static objects that exist by now.
 void watch_process_end() {
   std::atexit([] {
     if (ending.exchange(true)) return;
@@ -271,11 +272,11 @@ std::shared_ptr<GpuDevice> GpuDevice::open(const WebGpuOptions& options) {
         resident_workgroups(*device, folder.empty() ? nullptr : &PipelineCache::shared(folder));
   }
   if (device->info_.kind != "CPU" && !device->robust_ && !options.target && wants_persistent(options)) {
-    // One on each multiprocessor, of which resident workgroups are two.
+    // One per multiprocessor, which has two resident workgroups.
     target.persistent_threads = std::min(512, static_cast<int>(device->limits_.maxComputeInvocationsPerWorkgroup));
     target.persistent_workgroups = target.resident_workgroups / 2;
   }
-  // A target of a test says itself which forms it has.
+  // A test's target specifies its forms itself.
   target.tuned =
       options.target ? options.target->tuned : load_tuned_forms(options, device->info_, std::as_const(target));
   watch_process_end();
@@ -286,7 +287,7 @@ std::shared_ptr<GpuDevice> GpuDevice::open(const WebGpuOptions& options) {
 
 void GpuDevice::finish() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock) return;  // a thread that was in the middle of something no longer is
+  if (!lock) return;  // the thread that held it has been ended
   wait_for_queue();
 }
 
@@ -336,7 +337,7 @@ void GpuDevice::request(const WebGpuOptions& options) {
   }
   if (adapter_ == nullptr)
     throw DeviceError(
-        fmt::format("no WebGPU adapter is named {}; there are: {}", options.adapter, fmt::join(names, ", ")));
+        fmt::format("no WebGPU adapter is named {}; available: {}", options.adapter, fmt::join(names, ", ")));
   std::vector<WGPUFeatureName> features;
   if (info_.f16 && options.use_f16) features.push_back(WGPUFeatureName_ShaderF16);
   if (info_.subgroup_max > 0 && options.use_subgroups) features.push_back(WGPUFeatureName_Subgroups);
@@ -367,7 +368,7 @@ void GpuDevice::request(const WebGpuOptions& options) {
   descriptor.requiredFeatures = features.data();
   if (!options.default_limits) descriptor.requiredLimits = &limits;
   // The loss is reported exactly once, at the latest when the library releases the device, and nothing is reported
-  // after.
+  // after that.
   auto* reports = new std::shared_ptr<Reports>(reports_);
   descriptor.uncapturedErrorCallbackInfo.userdata1 = reports;
   descriptor.uncapturedErrorCallbackInfo.callback = [](WGPUDevice const*, WGPUErrorType, WGPUStringView message,
@@ -429,7 +430,7 @@ void GpuDevice::make_target(const WebGpuOptions& options) {
       .workgroup_bytes = limits_.maxComputeWorkgroupStorageSize,
       .f16 = has(WGPUFeatureName_ShaderF16),
       .subgroups = has(WGPUFeatureName_Subgroups),
-      // A caller-supplied device may lack what its adapter has.
+      // A caller-supplied device may lack features of its adapter.
       .subgroup_matrices = info_.subgroup_matrices && has(WGPUFeatureName_ChromiumExperimentalSubgroupMatrix),
       .subgroup_min = info_.subgroup_min,
       .subgroup_max = info_.subgroup_max,
@@ -496,7 +497,7 @@ void GpuDevice::check() {
 
 void GpuDevice::lose() {
   const std::scoped_lock lock(mutex_);
-  dawn_->DeviceForceLoss(device_, WGPUDeviceLostReason_Unknown, text("a loss was asked for"));
+  dawn_->DeviceForceLoss(device_, WGPUDeviceLostReason_Unknown, text("a loss was requested"));
 }
 
 std::string GpuDevice::pop_error_scope() const {
@@ -619,7 +620,7 @@ void GpuDevice::refuse(const ShaderSource& source, WGPUShaderModule module, cons
   for (std::uint64_t number = 1; number < found.line && start != std::string::npos; ++number)
     start = source.source.find('\n', start) + 1;
   if (found.line > 0) line = source.source.substr(start, source.source.find('\n', start) - start);
-  throw ShaderError(fmt::format("the kernel {} does not compile: line {}: {}\n  {}\n{}\nThe whole text:\n{}",
+  throw ShaderError(fmt::format("the kernel {} does not compile: line {}: {}\n  {}\n{}\nThe complete source:\n{}",
                                 source.name, found.line, found.text, line, message, source.source));
 }
 
@@ -683,7 +684,7 @@ void GpuDevice::make_pipeline(const ShaderRequest& request) {
   pipelines_.emplace(request.source->source, std::move(pipeline));  // unless another thread was faster
 }
 
-// The library's own threads, of which it has two for pipelines that are created asynchronously, are too few.
+// The library has only two threads of its own for asynchronous pipeline creation, which is too few.
 std::vector<GpuDevice::Pipeline> GpuDevice::compile(const std::vector<ShaderRequest>& requests) {
   const std::vector<const ShaderRequest*> missing = missing_of(requests);
   const auto make = [&](std::int64_t first, std::int64_t end) {

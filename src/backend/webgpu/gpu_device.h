@@ -16,7 +16,7 @@
 namespace jerboa::webgpu {
 
 /// Whether the process is ending. A driver may already have cleaned up by the time that static objects are destroyed,
-/// so that what they hold must be left to the system.
+/// so that their handles must be left to the system.
 bool process_is_ending();
 
 /// Owns one object of the library.
@@ -43,7 +43,7 @@ class Handle {
   Release release_ = nullptr;
 };
 
-/// What a device reported, from the library's threads and perhaps after the GpuDevice is destroyed.
+/// The errors that a device reported, from the library's threads and perhaps after the GpuDevice is destroyed.
 struct Reports {
   std::mutex mutex;
   std::vector<std::string> errors;
@@ -73,17 +73,17 @@ class GpuDevice {
   bool is_synchronised() const { return synchronised_; }
   std::mutex& mutex() { return mutex_; }
 
-  /// Throws what the device reported since the last call: a loss, or an error that no call expected.
+  /// Throws any error that the device reported since the last call: a loss, or an error that no call expected.
   void check();
   void wait(WGPUFuture future) const;
-  /// Submits commands in this order. The library translates them then, for about a microsecond per dispatch, so that a
-  /// device with nothing to do gets them one by one, and begins with the first while the others are translated.
+  /// Submits commands in this order. The library translates them on submission, in about a microsecond per dispatch, so
+  /// an idle device gets them one by one, and starts the first while the others are translated.
   void submit(const std::vector<WGPUCommandBuffer>& commands);
-  /// Waits for everything that was submitted. Throws what the device reported.
+  /// Waits for everything that was submitted. Throws any error that the device reported.
   void wait_for_all();
-  /// The same at the end of the process, where nobody holds the device.
+  /// The same at the end of the process, when nobody holds the device.
   void finish();
-  /// Memory, whose size is rounded up to whole words. Throws OutOfMemoryError that names it.
+  /// Allocates memory, rounded up to whole words. Throws OutOfMemoryError that names it.
   Handle<WGPUBuffer> create_buffer(std::int64_t bytes, WGPUBufferUsage usage, const std::string& name);
   void write(WGPUBuffer buffer, std::int64_t offset, const void* data, std::int64_t bytes);
   std::vector<std::byte> read(WGPUBuffer mappable, std::int64_t bytes);
@@ -119,13 +119,13 @@ class GpuDevice {
   void describe(WGPUAdapter adapter);
   void make_target(const WebGpuOptions& options);
   const Layout& layout(const std::vector<BindingKind>& bindings);
-  /// One request for each source that has no pipeline yet, after making the layouts of all.
+  /// One request for each source without a pipeline, after making the layouts of all.
   std::vector<const ShaderRequest*> missing_of(const std::vector<ShaderRequest>& requests);
   void make_pipeline(const ShaderRequest& request);
   Handle<WGPUShaderModule> module(const ShaderSource& source);
   [[noreturn]] void refuse(const ShaderSource& source, WGPUShaderModule module, const std::string& message) const;
   std::string pop_error_scope() const;
-  /// What goes wrong in this thread's calls meanwhile.
+  /// The error that the call causes on this thread.
   template <class Call>
   std::string error_of(const Call& call) const;
 
@@ -138,14 +138,14 @@ class GpuDevice {
   WGPULimits limits_{};
   Target target_;
   bool timestamps_ = false, robust_ = false, synchronised_ = false;
-  mutable std::atomic<bool> can_sleep_ = true;  // while it waits; a caller-supplied instance may not be able to
+  mutable std::atomic<bool> can_sleep_ = true;  // while waiting; a caller-supplied instance may not support it
   std::int64_t refused_above_ = std::numeric_limits<std::int64_t>::max();
-  bool is_idle_ = true;  // nothing was submitted since something was read
-  bool taken_ = false;   // the caller's, with the caller's callbacks
+  bool is_idle_ = true;  // nothing was submitted since the last read
+  bool taken_ = false;   // caller-supplied, with the caller's callbacks
   std::mutex mutex_;
   std::shared_ptr<Reports> reports_ = std::make_shared<Reports>();
-  std::once_flag compiled_;     // anything at all
-  std::mutex pipelines_mutex_;  // of what follows
+  std::once_flag compiled_;     // set by the first compilation
+  std::mutex pipelines_mutex_;  // guards the following members
   std::map<std::vector<BindingKind>, Layout> layouts_;
   std::map<std::string, Handle<WGPUComputePipeline>> pipelines_;
 };

@@ -11,7 +11,7 @@ namespace jerboa::webgpu {
 namespace {
 
 constexpr std::int64_t uniform_alignment = 256;
-constexpr int failure_buffer = -1;  // stands for the word that says that a persistent run failed
+constexpr int failure_buffer = -1;  // stands for the failure word of a persistent run
 
 GpuDevice::ShaderRequest shader_request(const Program& program, const GpuStep& step) {
   GpuDevice::ShaderRequest request{&program.gpu.shaders[static_cast<std::size_t>(step.shader)], {}};
@@ -56,7 +56,7 @@ GpuExecutable::~GpuExecutable() {
   release();
 }
 
-bool are_pooled_otherwise(GpuDevice& device, const Program& program, const FindStorage& storage) {
+bool are_pooled_differently(GpuDevice& device, const Program& program, const FindStorage& storage) {
   std::vector<std::pair<const Buffer*, std::shared_ptr<GpuTensor>>> members;
   for (const Buffer& buffer : program.buffers)
     if (buffer.where == Buffer::Where::storage && buffer.within >= 0)
@@ -75,7 +75,7 @@ bool are_pooled_otherwise(GpuDevice& device, const Program& program, const FindS
   return false;
 }
 
-// The library's objects are released while we hold the device; those of storage take care of that themselves.
+// The library's objects are released while we hold the device; those of storage release themselves.
 void GpuExecutable::release() {
   forget_next();
   steps_.clear();
@@ -111,7 +111,7 @@ void GpuExecutable::allocate(const FindStorage& storage) {
     if (kept && (storage_.back() == nullptr || &storage_.back()->device() != device_.get()))
       throw UsageError(fmt::format("{} is on another device; devices share no storage", buffer.name));
     if (kept || buffer.where == Buffer::Where::pool) {
-      buffers_.push_back(nullptr);  // place_storage says where
+      buffers_.push_back(nullptr);  // set by place_storage
       continue;
     }
     if (buffer.where == Buffer::Where::arena) {
@@ -148,10 +148,10 @@ void GpuExecutable::find_pools() {
   }
 }
 
-// Storage belongs to a session, and its programs may need different layouts: each run moves it to where it needs it.
+// Storage belongs to a session, and its programs may need different layouts: each run moves it to the layout it needs.
 void GpuExecutable::place_storage() {
   for (Pool& pool : pools_) place(pool);
-  part_readers_from_writers();
+  separate_readers_from_writers();
   moves_.clear();
   for (std::size_t i = 0; i < storage_.size(); ++i) {
     moves_.push_back(storage_[i] ? storage_[i]->moves() : 0);
@@ -176,7 +176,7 @@ void GpuExecutable::place(Pool& pool) {
 }
 
 // A dispatch must not bind one buffer for both reading and writing, which another program's pool could cause.
-void GpuExecutable::part_readers_from_writers() {
+void GpuExecutable::separate_readers_from_writers() {
   for (const GpuStep& step : program_.gpu.steps)
     for (const auto& written : step.bindings)
       for (const auto& read : step.bindings) {
@@ -243,10 +243,10 @@ PersistentRun::FindPlace GpuExecutable::places() const {
   };
 }
 
-// Whatever keeps the steps from being one dispatch, they are there: drivers may refuse so long a shader.
+// The separate steps remain as a fallback: drivers may refuse such a long shader.
 void GpuExecutable::make_persistent() {
   if (!program_.gpu.persistent) return;
-  std::string reason = "its workgroups do not run at the same time, or do not see what others write";
+  std::string reason = "its workgroups do not run concurrently, or do not see each other's writes";
   try {
     persistent_ = PersistentRun::make(*device_, *program_.gpu.persistent, places());
     device_->check();
@@ -326,7 +326,7 @@ void GpuExecutable::encode_step(std::size_t number, WGPUCommandEncoder encoder, 
     return;
   }
   if (workgroups_[number][0] == 0) return;
-  // One pass per step if each is to be timed.
+  // One pass per step if each step is timed.
   if (profiling_) end_pass(pass);
   if (pass == nullptr) pass = begin_pass(encoder, number);
   dawn.ComputePassEncoderSetPipeline(pass, steps_[number].pipeline.pipeline);
@@ -371,7 +371,7 @@ void GpuExecutable::copy_results(WGPUCommandEncoder encoder, Recording& recordin
   for (const Readable& output : program_.outputs) keep(output);
   for (const Readable& capture : program_.captures)
     if (std::find(wanted.captures.begin(), wanted.captures.end(), capture.name) != wanted.captures.end()) keep(capture);
-  // The states of other runs are those that a run as one dispatch may have left half updated.
+  // Runs in separate steps read it too: a failed persistent run may have left their states half updated.
   if (!persistent_) return;
   Readable failure;
   failure.name = GpuResults::failure;
@@ -383,7 +383,8 @@ void GpuExecutable::copy_results(WGPUCommandEncoder encoder, Recording& recordin
 GpuExecutable::Recording GpuExecutable::record(const Wanted& wanted) {
   const Dawn& dawn = device_->dawn();
   Recording recording{wanted, {}, {}};
-  // Of many steps the first take long enough for the others to be translated meanwhile (GpuDevice::submit).
+  // With many steps, the first ones run long enough for the others to be translated in the meantime
+  // (GpuDevice::submit).
   constexpr std::size_t many = 24, part = 4;
   const std::size_t first = steps_.size() < many || profiling_ || wanted.persistent ? 0 : steps_.size() / part;
   const auto add = [&](const auto& encode_into) {

@@ -14,11 +14,11 @@
 
 namespace jerboa::webgpu {
 
-/// What a program's steps have to be compiled for. The dispatch that has them as phases is compiled apart: where that
-/// fails, they stay dispatches.
+/// The shaders that a program's steps need. The dispatch that runs them as phases is compiled separately: if that
+/// fails, they remain dispatches.
 std::vector<GpuDevice::ShaderRequest> shader_requests(const Program& program);
 
-/// Runs the steps of a program: one pass and one submission per run, with bind groups that are created once. Where runs
+/// Runs the steps of a program: one pass and one submission per run, with bind groups that are created once. If runs
 /// repeat, the commands of the next are recorded while the device works on this one, which saves a good part of a small
 /// model's step.
 class GpuExecutable final : public Executable {
@@ -40,7 +40,7 @@ class GpuExecutable final : public Executable {
     Handle<WGPUBindGroup> bindings;
     std::int64_t sizes_offset = 0;
   };
-  // What distinguishes one recording of commands from another.
+  // The properties that distinguish one recording of commands from another.
   struct Wanted {
     SymbolValues symbols;
     std::vector<std::string> captures;
@@ -65,7 +65,7 @@ class GpuExecutable final : public Executable {
   void find_pools();
   void place_storage();
   void place(Pool& pool);
-  void part_readers_from_writers();
+  void separate_readers_from_writers();
   bool was_moved() const;
   std::int64_t start_of(int buffer) const;
   void release();
@@ -86,7 +86,7 @@ class GpuExecutable final : public Executable {
   WGPUComputePassEncoder begin_pass(WGPUCommandEncoder encoder, std::size_t step);
   void end_pass(WGPUComputePassEncoder& pass) const;
   void copy_results(WGPUCommandEncoder encoder, Recording& recording);
-  /// Of a step that is bound for the current symbols.
+  /// For a step that is bound for the current symbols.
   double bound_bytes(const GpuStep& step) const;
   void read_times();
   std::int64_t planned_bytes() const;
@@ -103,8 +103,8 @@ class GpuExecutable final : public Executable {
   Handle<WGPUBuffer> sizes_;
   std::int64_t sizes_bytes_ = 0;
   std::vector<Step> steps_;
-  std::unique_ptr<PersistentRun> persistent_;  // all steps in one dispatch, where the device can
-  std::shared_ptr<std::atomic<bool>> failed_ = std::make_shared<std::atomic<bool>>(false);  // such a dispatch
+  std::unique_ptr<PersistentRun> persistent_;  // all steps in one dispatch, if the device supports it
+  std::shared_ptr<std::atomic<bool>> failed_ = std::make_shared<std::atomic<bool>>(false);  // whether it failed
   std::shared_ptr<ReadbackPool> readbacks_;
   SymbolValues symbols_;
   bool symbols_set_ = false;
@@ -118,8 +118,8 @@ class GpuExecutable final : public Executable {
   std::optional<std::uint64_t> first_stamp_;
 };
 
-/// Whether another program has the members of this one's pools in pools that differ: then each run of one after one of
-/// the other would move them.
-bool are_pooled_otherwise(GpuDevice& device, const Program& program, const FindStorage& storage);
+/// Whether another program has the members of this one's pools in different pools: running the two alternately would
+/// then move them each time.
+bool are_pooled_differently(GpuDevice& device, const Program& program, const FindStorage& storage);
 
 }  // namespace jerboa::webgpu

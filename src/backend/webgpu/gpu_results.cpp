@@ -106,10 +106,11 @@ void GpuResults::check_failure() {
   *failed_ = true;
   throw DeviceError(
       "WebGPU: workgroups of one dispatch timed out waiting for each other, so this run and those after it did not "
-      "finish; from now on each step is a dispatch of its own. Reset the session's states, or load them again");
+      "finish; from now on each step is a separate dispatch. Reset the session's states, or load them again");
 }
 
-// A result is copied as the run ends, so that the smallest one to arrive says that it has; later runs need not have.
+// Results are copied at the end of the run, so the arrival of the smallest one shows that it has ended; later runs may
+// still be going.
 void GpuResults::wait() {
   const std::scoped_lock lock(device_->mutex());
   check_failure();

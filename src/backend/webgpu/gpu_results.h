@@ -30,7 +30,7 @@ class ReadbackPool {
   std::multimap<std::int64_t, Handle<WGPUBuffer>> free_;
 };
 
-/// A copy of one result in a buffer for reading.
+/// A copy of one result in a readback buffer.
 struct Readback {
   /// Takes a buffer from the pool for the elements of `readable` under these symbols.
   Readback(const Readable& readable, const SymbolValues& symbols, ReadbackPool& pool);
@@ -40,7 +40,7 @@ struct Readback {
   DType dtype;
   Sizes sizes;
   std::vector<std::int64_t> strides;
-  std::int64_t start = 0;  ///< of the first element among those copied
+  std::int64_t start = 0;  ///< offset of the first element among those copied
   std::int64_t from = 0;   ///< offset in bytes of the copied range in the result's buffer
   std::int64_t bytes = 0;
   Handle<WGPUBuffer> buffer;
@@ -54,13 +54,14 @@ void give_back(Readbacks& readbacks, ReadbackPool& pool);
 /// The results of a run, copied on the device when it ended, read back on request.
 class GpuResults final : public RunResults {
  public:
-  /// `failed` is set if a persistent dispatch failed: then nothing can be read.
+  /// `failed` is set if a persistent dispatch failed: nothing can be read after that.
   GpuResults(std::shared_ptr<GpuDevice> device, std::shared_ptr<ReadbackPool> pool, Readbacks values,
              std::shared_ptr<std::atomic<bool>> failed)
       : device_(std::move(device)), pool_(std::move(pool)), values_(std::move(values)), failed_(std::move(failed)) {}
   ~GpuResults() override;
 
-  /// The name of the result that is not 0 if a persistent dispatch failed, which no output can have.
+  /// The name of the failure word among the results, which is not 0 if a persistent dispatch failed; no output can have
+  /// it.
   static constexpr const char* failure = "";
 
   HostTensor read(const std::string& name) override;

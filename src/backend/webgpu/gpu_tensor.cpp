@@ -7,7 +7,7 @@
 namespace jerboa::webgpu {
 namespace {
 
-// Submits what encode(encoder) adds.
+// Submits the commands that encode(encoder) adds.
 template <class Encode>
 void submit(GpuDevice& device, const Encode& encode) {
   const Dawn& dawn = device.dawn();

@@ -25,7 +25,7 @@ class GpuMemory {
   void release() { buffer_ = {}; }
   WGPUBuffer buffer() const { return buffer_; }
   std::int64_t bytes() const { return bytes_; }
-  /// What a program holds that has tensors pooled here, for others to know.
+  /// A token that a program holds while it has tensors pooled here.
   std::shared_ptr<const void> pool_use() const { return pool_use_; }
   bool is_pool() const { return pool_use_.use_count() > 1; }
 
@@ -49,7 +49,7 @@ class GpuTensor final : public DeviceTensor {
   WGPUBuffer buffer() const { return memory_->buffer(); }
   std::int64_t offset() const { return offset_; }
   std::int64_t bytes() const override { return bytes_; }
-  /// How often it was moved: anything created for its location is stale once this has changed.
+  /// How often it was moved: anything created for its location is stale once this changes.
   int moves() const { return moves_; }
   /// Moves it, values included, while the caller holds the device.
   void move_to(std::shared_ptr<GpuMemory> memory, std::int64_t offset);

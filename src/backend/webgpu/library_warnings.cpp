@@ -12,7 +12,7 @@
 namespace jerboa::webgpu {
 namespace {
 
-// Standard error belongs to the process: one at a time.
+// Standard error belongs to the process, so captures take turns.
 std::recursive_mutex& capture_mutex() {
   static std::recursive_mutex mutex;
   return mutex;
@@ -33,7 +33,7 @@ void print_without_warnings(std::string_view text) {
     const std::size_t end = std::min(text.find('\n'), text.size() - 1) + 1;
     const std::string_view line = text.substr(0, end);
     text.remove_prefix(end);
-    // A warning may go on in lines that are indented or empty.
+    // A warning may continue in lines that are indented or empty.
     in_warning = line.starts_with("Warning: ") || (in_warning && (line.starts_with(' ') || line == "\n"));
     if (all || !in_warning) std::fwrite(line.data(), 1, line.size(), stderr);
   }

@@ -2,9 +2,9 @@
 
 namespace jerboa::webgpu {
 
-/// While it lives, warnings that the WebGPU library and the Vulkan loader print to standard error are held back: they
-/// are about drivers, not about the user's program, and the library offers no callback for what it says before there is
-/// a device. With JERBOA_DEBUG set they are printed afterwards; everything else that was printed always is.
+/// While this object lives, warnings that the WebGPU library and the Vulkan loader print to standard error are held
+/// back: they are about drivers, not about the user's program, and the library offers no callback for messages before
+/// there is a device. With JERBOA_DEBUG set they are printed afterwards; everything else is always printed.
 class LibraryWarnings {
  public:
   LibraryWarnings();
@@ -14,7 +14,7 @@ class LibraryWarnings {
 
  private:
   int saved_ = -1;     // standard error
-  int captured_ = -1;  // a file in memory that stands in for it
+  int captured_ = -1;  // an in-memory file in its place
 };
 
 }  // namespace jerboa::webgpu

@@ -30,12 +30,12 @@ GpuDevice::ShaderRequest shader_request(const PersistentDispatch& dispatch) {
 PersistentRun::PersistentRun(GpuDevice& device, const PersistentDispatch& dispatch)
     : device_(device), dispatch_(dispatch), workgroups_(device.target().persistent_workgroups) {
   pipeline_ = device.compile({shader_request(dispatch)}).front();
-  control_ = device.create_buffer(control_bytes, storage_usage, "whether a dispatch of phases failed");
-  // The probe passes a word for each thread in each of some phases.
+  control_ = device.create_buffer(control_bytes, storage_usage, "the control words of a dispatch");
+  // The probe passes a word for each thread in each of its phases.
   constexpr std::int64_t least_probed = 8;
   const std::int64_t probed = PersistentDispatch::counter_words + least_probed * workgroups_ * dispatch.shader.threads;
   words_bytes_ = 4 * std::max(dispatch.words, probed);
-  words_ = device.create_buffer(words_bytes_, storage_usage, "activations that phases pass on");
+  words_ = device.create_buffer(words_bytes_, storage_usage, "the words that phases pass on");
   const std::vector<std::uint32_t> marks(static_cast<std::size_t>(std::min(words_bytes_, most_marks_bytes) / 4),
                                          PersistentDispatch::unwritten);
   const auto marks_bytes = static_cast<std::int64_t>(4 * marks.size());
@@ -51,7 +51,7 @@ std::unique_ptr<PersistentRun> PersistentRun::make(GpuDevice& device, const Pers
                                                    const FindPlace& find) {
   std::unique_ptr<PersistentRun> run(new PersistentRun(device, dispatch));
   run->bind(find);
-  // Its registers and memory may leave room for fewer workgroups at a time.
+  // The shader's registers and memory may leave room for fewer concurrent workgroups.
   for (const int halvings : {0, 1}) {
     const int workgroups = device.target().persistent_workgroups >> halvings;
     if (workgroups > 0 && run->is_sound(workgroups)) {
@@ -88,7 +88,7 @@ void PersistentRun::bind(const FindPlace& find) {
 
 // Runs phases that only pass words on and check them, as many at a time as there are words for. A row whose first
 // number is not a kernel's selects the probe. These phases take microseconds, so that a workgroup that does not run is
-// found before a driver takes the wait for a hang.
+// detected before a driver takes the wait for a hang.
 bool PersistentRun::is_sound(int workgroups) {
   constexpr std::uint32_t no_kernel = 0xffffffffu, polls = 20'000, phases = 256;
   std::vector<std::uint32_t> table(dispatch_.table.size(), no_kernel);
@@ -110,11 +110,11 @@ bool PersistentRun::is_sound(int workgroups) {
   return is_sound;
 }
 
-// Whether a run of the probe finds what it passes on, and all workgroups arrive.
+// Whether a run of the probe reads back the words that it passes on, and all workgroups arrive.
 bool PersistentRun::passes_words(std::uint32_t workgroups, std::uint32_t phases) {
   const Dawn& dawn = device_.dawn();
   const Handle<WGPUBuffer> readback =
-      device_.create_buffer(2 * control_bytes, readback_usage, "whether a dispatch of phases failed");
+      device_.create_buffer(2 * control_bytes, readback_usage, "the control words of a dispatch");
   const Handle<WGPUCommandEncoder> encoder{dawn.DeviceCreateCommandEncoder(device_.device(), nullptr),
                                            dawn.CommandEncoderRelease};
   encode(encoder);
@@ -151,7 +151,7 @@ void PersistentRun::encode(WGPUCommandEncoder encoder) const {
 
 void note_separate_steps(std::size_t steps, const std::string& reason) {
   if (std::getenv("JERBOA_DEBUG") != nullptr)
-    fmt::print(stderr, "WebGPU: {} steps stay dispatches of their own: {}\n", steps, reason);
+    fmt::print(stderr, "WebGPU: {} steps remain separate dispatches: {}\n", steps, reason);
 }
 
 }  // namespace jerboa::webgpu

@@ -11,29 +11,29 @@
 
 namespace jerboa::webgpu {
 
-/// Runs a program as one dispatch whose workgroups wait for each other (PersistentDispatch). WebGPU does not promise
-/// that they run at the same time, nor that one sees what another wrote: a probe with the program's own pipeline shows
-/// both before it is used, a reader sees whether a word was written, all waits are bounded, and a run that waited in
-/// vain says so in a word.
+/// Runs a program as one dispatch whose workgroups wait for each other (PersistentDispatch). WebGPU guarantees neither
+/// that they run concurrently nor that one sees what another wrote: a probe with the program's own pipeline verifies
+/// both before first use, a reader sees whether a word was written, all waits are bounded, and a run whose wait times
+/// out reports it in a word.
 class PersistentRun {
  public:
   struct Place {
     WGPUBuffer buffer = nullptr;
     std::int64_t offset = 0;
   };
-  using FindPlace = std::function<Place(int)>;  ///< of a buffer of the program
+  using FindPlace = std::function<Place(int)>;  ///< for a buffer of the program
 
-  /// Null if the device does not run it as it must.
+  /// Null if the device does not run it correctly.
   static std::unique_ptr<PersistentRun> make(GpuDevice& device, const PersistentDispatch& dispatch,
                                              const FindPlace& find);
 
-  /// After storage was moved.
+  /// To be called after storage was moved.
   void bind(const FindPlace& find);
   void set_symbols(const SymbolValues& symbols);
   void encode(WGPUCommandEncoder encoder) const;
 
   WGPUBuffer words() const { return words_; }
-  /// Holds, at failure_offset, a u32 that is 0 unless a run has failed: then no later one does anything.
+  /// Holds, at failure_offset, a u32 that is 0 unless a run has failed: later runs then do nothing.
   WGPUBuffer control() const { return control_; }
   static constexpr std::int64_t failure_offset = 4;
 
@@ -47,11 +47,11 @@ class PersistentRun {
   int workgroups_;
   std::int64_t words_bytes_ = 0;
   GpuDevice::Pipeline pipeline_;
-  Handle<WGPUBuffer> control_, words_, marks_, table_;  // marks: what words hold before a run
+  Handle<WGPUBuffer> control_, words_, marks_, table_;  // marks: the words' initial contents
   Handle<WGPUBindGroup> bindings_;
 };
 
-/// Says under JERBOA_DEBUG=1 why a program's steps do not become one dispatch.
+/// Prints under JERBOA_DEBUG=1 why a program's steps do not become one dispatch.
 void note_separate_steps(std::size_t steps, const std::string& reason);
 
 }  // namespace jerboa::webgpu

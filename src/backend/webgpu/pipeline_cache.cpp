@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A file: this word, the checksum of the rest, the length of the key, the key, the value.
+// A file consists of this word, the checksum of the rest, the length of the key, the key and the value.
 constexpr std::uint32_t magic = 0x3150424a;  // "JBP1"
 constexpr std::size_t header_bytes = 3 * sizeof(std::uint32_t);
 constexpr std::string_view extension = ".pipeline";
@@ -38,7 +38,7 @@ std::uint32_t word_at(std::string_view bytes, std::size_t index) {
   return word;
 }
 
-// The value, if this is a file for that key.
+// The value, if the file is for this key.
 std::optional<std::string> value_of(std::string_view file, std::string_view key) {
   if (file.size() < header_bytes || word_at(file, 0) != magic) return std::nullopt;
   const std::string_view rest = file.substr(2 * sizeof(std::uint32_t));
@@ -58,14 +58,14 @@ std::string file_for(std::string_view key, std::string_view value) {
   return file.append(rest);
 }
 
-// Read when its size was asked for, because only the whole file shows whether the entry is valid.
+// The entry whose size was requested last: it was read then, because only the whole file shows whether it is valid.
 struct Asked {
   std::string key, value;
 };
 thread_local Asked asked;
 
 // Replaces a file as a whole. Unlike write_file_atomically it does not wait for the disk: after a crash of the machine
-// an entry may be damaged, which its checksum shows.
+// an entry may be damaged, which its checksum detects.
 bool replace(const fs::path& path, std::string_view content) {
   static std::atomic<unsigned> counter = 0;
   const fs::path temporary = fmt::format("{}.{}-{}.tmp", path.string(), ::getpid(), counter++);
@@ -91,7 +91,7 @@ bool replace(const fs::path& path, std::string_view content) {
 PipelineCache::PipelineCache(fs::path folder, std::uint64_t most_bytes) : folder_(std::move(folder)) {
   std::error_code failed;
   if (fs::create_directories(folder_, failed))
-    fs::permissions(folder_, fs::perms::owner_all, failed);  // entries are code: nobody else's business
+    fs::permissions(folder_, fs::perms::owner_all, failed);  // entries are code: only the user may access them
   evict(most_bytes);
 }
 
@@ -168,7 +168,7 @@ void PipelineCache::evict(std::uint64_t most_bytes) const {
   }
   if (total <= most_bytes) return;
   std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.used < b.used; });
-  // Well below the bound, so that not every start has something to remove.
+  // Well below the bound, so that not every start has to remove something.
   for (const Entry& entry : entries) {
     if (total <= most_bytes - most_bytes / 4) break;
     if (fs::remove(entry.path, failed)) total -= entry.bytes;

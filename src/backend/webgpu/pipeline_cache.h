@@ -13,17 +13,17 @@ namespace jerboa::webgpu {
 
 /// Compiled shaders and pipelines on disk, one file per entry, so that the second start of a program does not compile
 /// them again. The WebGPU library makes the keys: they identify the device, its driver, the library's version and the
-/// source. An entry that is damaged or belongs to another key is a miss; a folder that cannot be written to is used as
-/// it is. Several threads and processes may share a folder.
+/// source. An entry that is damaged or belongs to another key is a miss; a read-only folder is used without storing.
+/// Several threads and processes may share a folder.
 class PipelineCache {
  public:
-  /// When the folder is opened with more than `most_bytes` in it, the entries that were not used for the longest time
-  /// are removed.
+  /// If the folder contains more than `most_bytes` when it is opened, the least recently used entries are removed.
   explicit PipelineCache(std::filesystem::path folder, std::uint64_t most_bytes = std::uint64_t{1} << 30);
 
   /// The size of an entry, 0 if there is none.
   std::size_t size_of(std::string_view key);
-  /// The content of the entry whose size this thread asked for last, as the library does. Returns whether it was that.
+  /// The content of the entry whose size this thread requested last, as the library does. Returns false if it was
+  /// another one.
   bool load(std::string_view key, std::span<std::byte> value);
   void store(std::string_view key, std::span<const std::byte> value);
 
@@ -46,8 +46,8 @@ class PipelineCache {
   bool writable_ = true;
 };
 
-/// Where pipelines are kept unless a program says otherwise: the folder `pipelines` in JERBOA_CACHE or, if that is not
-/// set, in the user's cache folder. Nothing if JERBOA_CACHE is empty or there is no such folder.
+/// The default folder for pipelines: `pipelines` in JERBOA_CACHE or, if that is not set, in the user's cache folder.
+/// None if JERBOA_CACHE is empty or there is no such folder.
 std::optional<std::filesystem::path> default_pipeline_cache();
 
 }  // namespace jerboa::webgpu

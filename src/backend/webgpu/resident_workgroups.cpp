@@ -12,9 +12,9 @@ constexpr std::uint32_t launched = 8192;
 constexpr std::int64_t workgroup_bytes = 24 << 10;
 constexpr int threads = 128;
 
-// Workgroups stay until the first one has waited long enough for all others that fit to begin, and those that begin
-// later leave at once. Waits are bounded, and nothing relies on workgroups running at the same time: on a device that
-// runs them one after another the answer is 1.
+// Workgroups stay until the first one has waited long enough for all others that fit to start, and those that start
+// later exit at once. Waits are bounded, and nothing relies on workgroups running concurrently: on a device that runs
+// them one after another the answer is 1.
 ShaderSource counting_shader() {
   return {"resident_workgroups",
           fmt::format(
@@ -96,7 +96,7 @@ int measure_resident_workgroups(GpuDevice& device) {
   if (target.workgroup_bytes < workgroup_bytes || target.max_invocations < threads) return 0;
   const std::scoped_lock lock(device.mutex());
   Counter counter(device);
-  // Other work on the device can only make it fewer.
+  // Other work on the device can only lower the count.
   std::uint32_t most = 0;
   for (int i = 0; i < 3; ++i) most = std::max(most, counter.count());
   return most < launched ? static_cast<int>(most) : 0;

@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The file that was asked for; empty: none, not even the default one.
+// The requested file; empty: none, not even the default one.
 std::optional<fs::path> wanted_file(const WebGpuOptions& options) {
   if (options.tuned_forms) return options.tuned_forms;
   if (const char* file = std::getenv("JERBOA_TUNED"); file != nullptr) return file;
@@ -31,8 +31,8 @@ bool is_for(const wgsl::TunedFile& file, const AdapterInfo& adapter, const std::
   return false;
 }
 
-// Nobody asked for the default file, which another release may have written, so that it must not keep a device from
-// opening.
+// Nobody requested the default file explicitly, and another release may have written it, so it must not keep a device
+// from opening.
 std::shared_ptr<const wgsl::TunedForms> load_default(const fs::path& path, const AdapterInfo& adapter,
                                                      const Target& target) try {
   const std::string name = path.string();
@@ -41,7 +41,7 @@ std::shared_ptr<const wgsl::TunedForms> load_default(const fs::path& path, const
   const auto forms = wgsl::forms_of(file, target);
   if (const std::size_t unfit = file.kernels.size() - forms->forms().size(); unfit > 0)
     fmt::print(stderr,
-               "jerboa: {}: {} of {} kernels are ignored, whose forms do not fit this device; run jerboa tune "
+               "jerboa: {}: {} of {} kernels are ignored because their forms do not fit this device; run jerboa tune "
                "again\n",
                name, unfit, file.kernels.size());
   return forms;

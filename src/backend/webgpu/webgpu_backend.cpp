@@ -11,7 +11,7 @@
 namespace jerboa {
 namespace {
 
-// What the code needs and a device lacks, for a message; empty if it lacks nothing.
+// Features that the code needs and a device lacks, for a message; empty if there are none.
 std::vector<std::string> missing_support(const Program& program, const Target& target) {
   std::vector<std::string> missing;
   const GpuRequirements needs = gpu_requirements(program);
@@ -57,7 +57,7 @@ class WebGpuBackend final : public Backend {
   std::unique_ptr<Executable> load(const Program& program, const FindStorage& storage) override {
     if (!program.gpu.emitted)
       throw UsageError("this program was compiled for the CPU; compile it for WebGPU to run it there");
-    if (program.gpu.persistent && webgpu::are_pooled_otherwise(*device_, program, storage))
+    if (program.gpu.persistent && webgpu::are_pooled_differently(*device_, program, storage))
       return load(
           without_persistent_dispatch(program, "another program of the session has its parameters in other pools"),
           storage);
@@ -66,7 +66,7 @@ class WebGpuBackend final : public Backend {
     try {
       return std::make_unique<webgpu::GpuExecutable>(device_, program, storage, options_.sentinel);
     } catch (const OutOfMemoryError& error) {
-      // Parameters are moved into pools, for which there must be as much memory once more.
+      // Moving parameters into pools temporarily needs their memory twice.
       if (!program.gpu.persistent) throw;
       return load(without_persistent_dispatch(program, error.what()), storage);
     }
@@ -89,7 +89,7 @@ class WebGpuBackend final : public Backend {
   webgpu::GpuDevice& device() const { return *device_; }
 
  private:
-  // Decoding is many small steps; others gain nothing.
+  // Decoding is many small steps; other programs gain nothing.
   void add_persistent_dispatch(Program& program) const {
     constexpr std::size_t many_steps = 8;
     if (device_->target().persistent_workgroups == 0 || options_.sentinel || program.gpu.steps.size() < many_steps)
@@ -98,7 +98,7 @@ class WebGpuBackend final : public Backend {
     if (!refusal.empty()) webgpu::note_separate_steps(program.gpu.steps.size(), refusal);
   }
 
-  // The program as it was before its storage was pooled.
+  // The program before its storage was pooled.
   static Program without_persistent_dispatch(Program program, const std::string& reason) {
     webgpu::note_separate_steps(program.gpu.steps.size(), reason);
     program.buffers = program.gpu.persistent->unpooled;
@@ -106,7 +106,7 @@ class WebGpuBackend final : public Backend {
     return program;
   }
 
-  // While others may use the device. Where they may not, GpuExecutable does it.
+  // Compiles while other threads may use the device. Without synchronisation GpuExecutable does it.
   void compile_shaders(const Program& program) const {
     if (device_->is_synchronised()) device_->compile(webgpu::shader_requests(program));
   }

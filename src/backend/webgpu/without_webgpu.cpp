@@ -1,7 +1,7 @@
 #include <jerboa/backend/webgpu.h>
 #include <jerboa/base/error.h>
 
-// Stands in for the whole backend where Dawn's header was missing when Jerboa was built.
+// Stands in for the whole backend if Dawn's header was missing when Jerboa was built.
 namespace jerboa {
 namespace {
 

@@ -5,7 +5,7 @@
 namespace jerboa::wgsl {
 namespace {
 
-// As many threads as a subgroup has, if most of them have a column, and if none is left without an inner element.
+// As many threads as a subgroup has, if most of them have a column and none is left without an inner element.
 int sharing_lanes(const Target& target, const MatmulProblem& problem) {
   constexpr int most_lanes = 16;
   const int lanes = target.subgroup_size;
@@ -23,7 +23,7 @@ BlockResults::BlockResults(Shader& shader, const KernelSpec& kernel, const Matmu
   in_fours_ ? epilogue.write_four() : epilogue.write();
 }
 
-// Threads past the last block repeat it and store nothing: they must be there for the others of their subgroup.
+// Threads past the last block repeat it and store nothing: the others of their subgroup need them.
 Dim BlockResults::write_place() {
   const Dim down = groups_of(problem_.rows, rows), across = groups_of(problem_.columns, columns * lanes_);
   const Dim count = element_count(problem_.batch) * down * across;

@@ -4,13 +4,13 @@
 
 namespace jerboa::wgsl {
 
-/// Products in the form for software drivers: each thread computes a block of some rows and four columns, directly from
-/// memory, since such drivers have no faster memory than that. They load the values of a subgroup's threads one by one,
-/// which takes several times as long as to multiply them. So the threads of a subgroup have the same rows, where it
-/// pays, and each loads a part of the rows for all of them.
+/// Products in the form for software drivers: each thread computes a block of some rows and four columns directly from
+/// memory, since such drivers have no faster memory. They load the values of a subgroup's threads one by one, which
+/// takes several times as long as multiplying them. The threads of a subgroup therefore share rows, where it pays, and
+/// each loads a part of the rows for all of them.
 class BlockResults {
  public:
-  static constexpr int rows = 8, columns = 4;  ///< of a thread
+  static constexpr int rows = 8, columns = 4;  ///< per thread
 
   BlockResults(Shader& shader, const KernelSpec& kernel, const MatmulProblem& problem);
 
@@ -18,10 +18,10 @@ class BlockResults {
   int lanes() const { return lanes_; }
   bool are_shared() const { return lanes_ > 1; }
 
-  /// Declares the `row`, `column` and `batch` of this thread's first result, `row_0` … and `column_0` …, which repeat
-  /// the last one past the end, and `sum_0` …, a vec4f for each row; returns the number of workgroups.
+  /// Declares `row`, `column` and `batch` of this thread's first result, `row_0` … and `column_0` …, clamped to the
+  /// last one, and `sum_0` …, a vec4f per row; returns the number of workgroups.
   Dim write_place();
-  /// Finishes the sums that this thread has a result for.
+  /// Finishes the sums of this thread's results.
   void write_results();
 
  private:

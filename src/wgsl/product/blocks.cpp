@@ -6,7 +6,7 @@
 namespace jerboa::wgsl {
 namespace {
 
-// A matrix whose rows, in the product's first operand, or columns, in the second, meet along the inner dimension.
+// A matrix whose rows, in the first operand, or columns, in the second, are multiplied along the inner dimension.
 struct BlockOperand {
   enum class Reads { elements, along_inner, across };  // the last two: four at a time
 
@@ -51,13 +51,13 @@ class BlockProduct {
   static constexpr int threads = 64, rows = BlockResults::rows, columns = BlockResults::columns;
 
   bool shares() const { return results_.are_shared(); }
-  // Inner elements of a step.
+  // The inner elements per step.
   int step() const {
     if (shares()) return results_.lanes();
     return a_.reads == Reads::along_inner || b_.reads == Reads::along_inner ? 4 : 1;
   }
 
-  // One long sum would round more than sums of sums do, and drivers on the CPU have no fused multiply-add.
+  // One long sum would round more than sums of sums do, and software drivers have no fused multiply-add.
   void write_sums() {
     const int part = std::max(8, step());
     shader_.open("for (var part = 0u; part < {}; part += {}u) {{", shader_.loop_end(shader_.size(problem_.inner)),

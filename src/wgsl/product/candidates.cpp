@@ -9,7 +9,7 @@ namespace {
 
 using Kind = MatmulForm::Kind;
 
-// Few rows, whose operands are read 16 bytes at a time along the inner dimension.
+// Whether there are few rows, and operands are read 16 bytes at a time along the inner dimension.
 bool is_of_vectors(const ProductShape& shape) {
   return !shape.is_quantised() && shape.rows <= most_vector_rows && shape.transpose_b && !shape.transpose_a;
 }
@@ -19,7 +19,7 @@ void add_vectors(const Target& target, const ProductShape& shape, std::vector<Pr
     for (const int lanes : {32, 64, 128, 256})
       for (const int part_columns : {1, 2, 4}) {
         if (threads > target.max_invocations || lanes > threads) continue;
-        if (part_columns > 2 && (shape.rows > 1 || shape.products > 1)) continue;  // too much for registers
+        if (part_columns > 2 && (shape.rows > 1 || shape.products > 1)) continue;  // too many registers
         MatmulForm form{.kind = Kind::vectors};
         form.lanes = lanes;
         form.part_columns = part_columns;
@@ -28,7 +28,7 @@ void add_vectors(const Target& target, const ProductShape& shape, std::vector<Pr
       }
 }
 
-// The form with the inner dimension whole and in parts, as long as there are too few workgroups for the device without.
+// Adds the form with the inner dimension whole, and in chunks while there are too few workgroups to fill the device.
 void add_in_chunks(const Target& target, const ProductShape& shape, MatmulForm form, std::vector<ProductForm>& forms) {
   constexpr std::int64_t shortest = 64;
   const std::int64_t groups = detail::divide_up(shape.rows, form.rows) * detail::divide_up(shape.columns, form.columns);
@@ -46,7 +46,7 @@ void add_tiles(const Target& target, const ProductShape& shape, std::vector<Prod
     if (halves && form.teams > 1) continue;
     if (form.threads() > target.max_invocations || form.workgroup_bytes(halves ? 2 : 4) > target.workgroup_bytes)
       continue;
-    // Larger ones would be mostly empty.
+    // Larger tiles would be mostly empty.
     if (form.rows > 32 && form.rows / 2 >= shape.rows) continue;
     if (form.columns > 32 && form.columns / 2 >= shape.columns) continue;
     add_in_chunks(target, shape, form, forms);

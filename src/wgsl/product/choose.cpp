@@ -15,7 +15,7 @@ namespace {
 
 using Kind = MatmulForm::Kind;
 
-// At the symbols' bounds.
+// Sizes at the symbols' upper bounds.
 struct Sizes {
   std::int64_t batch, rows, columns, inner;
 
@@ -50,11 +50,11 @@ double multiprocessors_of(const Target& target) {
   return target.resident_workgroups > 0 ? target.resident_workgroups / 2.0 : unknown;
 }
 
-// As a phase, where every workgroup runs all the time: each has its share of the columns and reads the first operand
-// once. None where its threads cannot share a row of weights evenly.
+// The form for a phase, in which every workgroup runs all the time: each has its share of the columns and reads the
+// first operand once. None if its threads cannot share a row of weights evenly.
 std::optional<MatmulForm> choose_phase_vectors(const Target& target, const Sizes& sizes, const MatmulProblem& problem) {
-  constexpr std::int64_t most_reads = 4, most_columns = 12;  // that a thread holds of the first operand, and computes
-  // µs: of each block, until its weights arrive and to add up its sums; of 16 bytes of weights for each thread; and of
+  constexpr std::int64_t most_reads = 4, most_columns = 12;  // per thread: reads of the first operand, and columns
+  // In µs: of each block, until its weights arrive and to add up its sums; of 16 bytes of weights per thread; and of
   // reading as much of the first operand.
   constexpr double block_cost = 0.8, read_cost = 0.25, held_cost = 0.1;
   const std::int64_t bits_of_row = sizes.inner * bits(problem.b->dtype);
@@ -84,8 +84,8 @@ std::optional<MatmulForm> choose_phase_vectors(const Target& target, const Sizes
   return best;
 }
 
-// A few rows times weights. A thread reads 16 bytes at a time: a team has as many threads as leave each about four
-// reads, or fewer where there are too few columns to keep the device busy, and computes several columns where there are
+// Multiplies a few rows by weights. A thread reads 16 bytes at a time: a team has as many threads as leave each about
+// four reads, or fewer if there are too few columns to keep the device busy, and computes several columns if there are
 // more than enough.
 MatmulForm choose_vectors(const Target& target, const Sizes& sizes, const MatmulProblem& problem) {
   constexpr std::int64_t enough_reads = 4, most_share = 8;
@@ -101,7 +101,7 @@ MatmulForm choose_vectors(const Target& target, const Sizes& sizes, const Matmul
   const auto reads_of_each = [&](std::int64_t share) { return detail::divide_up(reads, share * form.lanes); };
   std::int64_t share = 1;  // groups of `lanes` threads in a team
   while (share < most_share && reads_of_each(share) > enough_reads) share *= 2;
-  // Of 32 threads, on a multiprocessor; measured on an H200.
+  // Numbers of 32-thread groups per multiprocessor; measured on an H200.
   constexpr double busy = 31, many = 8 * 32, very_many = 32 * 32;
   const double multiprocessors = multiprocessors_of(target);
   const std::int64_t columns = sizes.batch * sizes.columns * problem.products;
@@ -116,7 +116,7 @@ MatmulForm choose_vectors(const Target& target, const Sizes& sizes, const Matmul
   return form;
 }
 
-// The cheapest of some forms, in whole or with the inner dimension in chunks.
+// The cheapest of some forms, whole or with the inner dimension in chunks.
 class Cheapest {
  public:
   Cheapest(const Target& target, const Sizes& sizes) : target_(target), sizes_(sizes) {}
@@ -147,12 +147,12 @@ class Cheapest {
   double least_ = std::numeric_limits<double>::max();
 };
 
-// For large products of f32.
+// The form for large products of f32.
 std::optional<MatmulForm> choose_two_buffers(const Target& target, const Sizes& sizes) {
   const auto in_two_buffers = [](int rows, int columns) {
     MatmulForm form = tiles(rows, columns, 8, 8, 8);
     form.two_buffers = true;
-    form.padding = 0;  // it makes no difference here, and without it they fit the 16 KiB that every device has
+    form.padding = 0;  // no faster with padding, and without it they fit the 16 KiB that every device has
     return form;
   };
   static const MeasuredForm forms[] = {{in_two_buffers(128, 128), 0.73, 0.14},
@@ -163,10 +163,10 @@ std::optional<MatmulForm> choose_two_buffers(const Target& target, const Sizes& 
   return cheapest.form();
 }
 
-// For products of f32 that fill the device a few times over at most, as in the training of small models, if they are
-// large enough for it: workgroups of eight teams, whose threads have parts of 8x8 each. On an H200 a step of a GPT took
-// 1.44 to 1.47 ms with it, and 1.49 to 1.59 ms with the forms below; with two buffers, or with tiles fetched further
-// ahead, whose text is longer, it took 1.52 to 1.75 ms.
+// The form for products of f32 that fill the device a few times over at most, as when training small models, if they
+// are large enough for it: workgroups of eight teams, whose threads compute parts of 8x8 each. On an H200 a training
+// step of a GPT took 1.44 to 1.47 ms with it, and 1.49 to 1.59 ms with the forms below; with two buffers, or with tiles
+// fetched further ahead, whose code is longer, it took 1.52 to 1.75 ms.
 std::optional<MatmulForm> choose_eight_teams(const Target& target, const Sizes& sizes) {
   constexpr double enough = 1.5e5;  // multiplications per multiprocessor
   constexpr std::int64_t long_inner = 1024;
@@ -175,7 +175,7 @@ std::optional<MatmulForm> choose_eight_teams(const Target& target, const Sizes& 
   form.unrolled = true;
   form.teams = 8;
   const double multiprocessors = multiprocessors_of(target), groups = static_cast<double>(sizes.groups(form));
-  // Where most multiprocessors have no workgroup, others are summed in chunks.
+  // If most multiprocessors have no workgroup, the sums of others are split into chunks.
   const bool has_groups = groups >= multiprocessors || (groups * 5 >= multiprocessors && sizes.inner <= long_inner);
   if (sizes.results() * static_cast<double>(sizes.inner) < enough * multiprocessors || !has_groups ||
       form.threads() > target.max_invocations || form.workgroup_bytes() > target.workgroup_bytes)
@@ -183,8 +183,8 @@ std::optional<MatmulForm> choose_eight_teams(const Target& target, const Sizes& 
   return form;
 }
 
-// For smaller products of f32. Workgroups have as many threads as those of sums and norms, so that independent ones
-// share a dispatch.
+// The form for smaller products of f32. Workgroups have as many threads as those of sums and norms, so that independent
+// ones share a dispatch.
 std::optional<MatmulForm> choose_medium(const Target& target, const Sizes& sizes, bool a_along_inner) {
   const auto unrolled = [](MatmulForm form) {
     form.unrolled = true;
@@ -195,8 +195,8 @@ std::optional<MatmulForm> choose_medium(const Target& target, const Sizes& sizes
     form.teams = teams;
     return form;
   };
-  // Larger parts of results need fewer loads from workgroup memory, but keep fewer loads from memory in flight where
-  // the first operand is transposed on the way.
+  // Larger parts of results need fewer loads from workgroup memory, but keep fewer global loads in flight if the first
+  // operand is transposed on the way.
   static const MeasuredForm alike[] = {{unrolled(tiles(64, 64, 16, 8, 4)), 0.43, 0.1},
                                        {in_teams(tiles(32, 32, 32, 4, 4), 2), 0.33, 0.02}};
   static const MeasuredForm along_inner = {tiles(32, 64, 32, 4, 4), 0.47, 0.14};
@@ -209,7 +209,7 @@ std::optional<MatmulForm> choose_medium(const Target& target, const Sizes& sizes
 
 MatmulForm choose_tiles(const Target& target, const Sizes& sizes, const MatmulProblem& problem) {
   const bool halves = problem.halves;
-  // Large tiles reuse more; small ones keep a device busy.
+  // Large tiles have more reuse; small ones keep a device busy.
   constexpr std::int64_t enough_groups = 128, enough_groups_in_chunks = 256;
   // A short product is better split into smaller tiles than into chunks, which need a second shader.
   constexpr std::int64_t short_inner = 512;
@@ -230,7 +230,7 @@ MatmulForm choose_tiles(const Target& target, const Sizes& sizes, const MatmulPr
   const MatmulForm smaller = tiles(32, 64, is_short ? 16 : 32, 4, 4);
   if (sizes.groups(form) < enough_groups_in_chunks && (is_short || sizes.groups(smaller) >= enough_groups))
     form = smaller;
-  // Where nothing else keeps the device busy, the latency of each inner step is exposed: deeper tiles take fewer steps.
+  // If nothing else keeps the device busy, the latency of each inner step is exposed: deeper tiles take fewer steps.
   if (sizes.groups(form) < enough_groups / 4 && is_short) form = tiles(32, 32, 32, 4, 4);
   if (!halves && form == tiles(32, 32, 32, 4, 4)) form.teams = 2;
   if (is_thin) form = tiles(32, 32, 16, 4, 4);
@@ -252,12 +252,12 @@ MatmulForm matrices(int rows, int columns, int part_rows, int part_columns) {
 }
 
 // Workgroups on matrices run in rounds. For each form: how many workgroups are resident relative to the largest tile,
-// and µs per step on an H200, with all of them and at the least, when a multiprocessor has few.
+// and µs per step on an H200, at full occupancy and at least, when a multiprocessor has few.
 struct MatrixForm {
   MatmulForm form;
   double residents, step, latency;
 
-  // µs per step of all rounds, the last of which may leave room on each multiprocessor.
+  // µs per step of all rounds, the last of which may not fill each multiprocessor.
   double steps_of_rounds(double workgroups, double multiprocessors) const {
     const double each = 2 * residents, all = each * multiprocessors, full = std::floor(workgroups / all);
     const double rest = std::ceil((workgroups - full * all) / multiprocessors);
@@ -277,7 +277,7 @@ std::optional<MatmulForm> choose_matrices(const Target& target, const Sizes& siz
     if (form.form.workgroup_bytes() > target.workgroup_bytes) continue;
     const std::int64_t steps = detail::divide_up(sizes.inner, form.form.inner);
     for (std::int64_t chunks = 1; chunks <= 16; ++chunks) {
-      // All of the same length except the last, which must not be empty.
+      // All chunks have the same length except the last, which must not be empty.
       const std::int64_t length = detail::divide_up(steps, chunks);
       if (detail::divide_up(steps, length) != chunks || (chunks > 1 && length < 4)) continue;
       const auto groups = static_cast<double>(sizes.groups(form.form) * chunks);

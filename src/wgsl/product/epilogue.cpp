@@ -16,7 +16,7 @@ std::vector<std::string> Epilogue::write_indices() {
   return indices;
 }
 
-// The body with what is supplied from outside.
+// The body, with the values that are supplied from outside.
 BodyWriter Epilogue::body(int companion) {
   std::vector<std::string> indices = write_indices();
   indices.emplace_back("column");

@@ -8,23 +8,23 @@
 
 namespace jerboa::wgsl {
 
-/// What is done with a product's results: the kernel's body and its stores, as functions of the shader.
+/// The computation on a product's results: the kernel's body and its stores, as functions of the shader.
 class Epilogue {
  public:
   Epilogue(Shader& shader, const KernelSpec& kernel, const MatmulProblem& problem)
       : shader_(shader), kernel_(kernel), problem_(problem) {}
 
-  /// `fn finish(batch, row, column, product: f32)`. With a companion's result among what the body reads, its binding,
-  /// `fn finish(batch, row, column, product: f32, other: f32)`.
+  /// Writes `fn finish(batch, row, column, product: f32)`. If the body reads a companion's result, `companion` is its
+  /// binding, and the function is `fn finish(batch, row, column, product: f32, other: f32)`.
   void write(int companion = -1);
-  /// `fn NAME(batch, row, column, product: f32) -> f32`: the only result that the kernel stores.
+  /// Writes `fn NAME(batch, row, column, product: f32) -> f32`: the only result that the kernel stores.
   void write_value(const std::string& name);
-  /// `fn finish_four(batch, row, column, products: vec4f)`: four results of a row, from a column that is a multiple of
-  /// 4. What is adjacent in memory is read and written at once. Only where can_take_four().
+  /// Writes `fn finish_four(batch, row, column, products: vec4f)`: four results of a row, from a column that is a
+  /// multiple of 4. Adjacent elements are read and written at once. Requires can_take_four().
   void write_four();
-  /// The same with what it loads at (row, column) as further arguments, for forms whose threads finish several vectors:
-  /// loads that follow a store wait for it. Also writes the functions that load them, `early_0`, `early_1`, …, of
-  /// (batch, row, column), and returns how many there are.
+  /// The same with the values that it loads at (row, column) as further arguments, for forms whose threads finish
+  /// several vectors: loads that follow a store wait for it. Also writes the functions that load them, `early_0`,
+  /// `early_1`, …, of (batch, row, column), and returns their number.
   int write_four_after_loads();
   /// Whether rows of results begin at offsets where four can be read at once.
   bool can_take_four() const { return is_multiple(problem_.columns, 4); }
@@ -39,7 +39,7 @@ class Epilogue {
   const MatmulProblem& problem_;
 };
 
-/// Partial results, [batch][chunks][rows][columns] of f32, whose sums are the products.
+/// Partial results, [batch][chunks][rows][columns] of f32, which add up to the products.
 class PartialResults {
  public:
   PartialResults(KernelWriter& writer, const MatmulProblem& problem, std::int64_t chunks);

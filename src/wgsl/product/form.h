@@ -17,8 +17,8 @@ struct MatmulForm {
     matrices  ///< the same, multiplied by subgroups as matrices: for operands of f16
   };
   Kind kind = Kind::tiles;
-  int rows = 64, columns = 64, inner = 16;  ///< results of a workgroup, and the inner depth of its operand tiles
-  /// Results of a thread, multiples of 4; for matrices: of a subgroup, multiples of 16.
+  int rows = 64, columns = 64, inner = 16;  ///< results per workgroup, and the inner depth of its operand tiles
+  /// Results per thread, multiples of 4; for matrices: per subgroup, multiples of 16.
   int part_rows = 4, part_columns = 4;
   /// For tiles: padding after each row of the first operand's tile, which spreads its columns over the banks of
   /// workgroup memory.
@@ -28,15 +28,16 @@ struct MatmulForm {
   /// For tiles with one buffer: the inner steps are unrolled too.
   bool unrolled = false;
   /// For tiles of f32: teams of threads, each of which multiplies its part of the inner elements of every tile: a power
-  /// of two, at most 8. More threads hide latency where there are too few workgroups to do so.
+  /// of two, at most 8. More threads hide latency if there are too few workgroups to do so.
   int teams = 1;
-  /// Tiles that are fetched while these are multiplied: 0, 1 or, for tiles of f32, 2. Operands are bound read_write for
-  /// it: compilers move loads of memory that nothing writes down to where they are used, and so undo the prefetching.
+  /// Tiles that are prefetched during the multiplication: 0, 1 or, for tiles of f32, 2. Operands are then bound
+  /// read_write: compilers move loads of memory that nothing writes down to where they are used, which undoes the
+  /// prefetching.
   int ahead = 0;
-  /// For vectors: threads of a team, which computes part_columns columns of all rows.
+  /// For vectors: threads per team, which computes part_columns columns of all rows.
   int lanes = 32;
   /// For vectors as a phase of a dispatch: blocks of columns that a workgroup computes one after another, with the
-  /// first operand in registers; 0: it is read again for each.
+  /// first operand in registers; 0: it is reloaded for each.
   int blocks = 0;
   std::int64_t chunks = 1;  ///< parts of the inner dimension; a second shader sums their results
 
@@ -47,22 +48,22 @@ struct MatmulForm {
     return across() * (rows / part_rows) * (kind == Kind::matrices ? 32 : teams);
   }
   int pitch() const { return rows + padding; }
-  /// For tiles: inner elements for each iteration of the loop over them.
+  /// For tiles: inner elements per iteration of the loop over them.
   int round_inner() const { return inner * (two_buffers || ahead > 1 ? 2 : 1); }
   /// An upper bound; `element_bytes`: of a tile's elements, which are f16 for matrices.
   std::int64_t workgroup_bytes(int element_bytes = 4) const;
 };
 
-/// The tiles of f32, and those on subgroup matrices, that there is a reason to use, without chunks.
+/// The forms with tiles of f32, and those on subgroup matrices, that are worth considering, without chunks.
 std::vector<MatmulForm> tile_forms();
 std::vector<MatmulForm> matrix_forms();
 
 struct MatmulProblem;
 
-/// The form for a product: depends only on target, sizes and layout.
+/// The form for a product; depends only on the target, sizes and layout.
 MatmulForm choose_form(const Target& target, const MatmulProblem& problem);
 
-/// A matmul kernel in a given form. write_matmul uses the one from choose_form.
+/// Writes a matmul kernel in a given form. write_matmul uses the one from choose_form.
 void write_matmul_as(KernelWriter& writer, const MatmulForm& form);
 
 }  // namespace jerboa::wgsl

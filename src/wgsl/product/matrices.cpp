@@ -8,11 +8,11 @@
 
 // Products of f16 by subgroups, which multiply 16×16 matrices and accumulate in f32. A workgroup's tiles of the
 // operands keep their memory layout in workgroup memory, along the inner dimension or across it, and are loaded as
-// row-major or column-major matrices. Each subgroup then writes its results to workgroup memory matrix by matrix, where
-// its threads read them, apply the epilogue and store four at a time.
+// row-major or column-major matrices. Each subgroup then writes its results to workgroup memory matrix by matrix, from
+// where its threads read them, apply the epilogue and store four at a time.
 //
-// Whatever the sizes, indices stay in bounds: reads past an operand's last four elements are clamped to them. They
-// belong to rows and columns that are not stored; inner elements past the end are zeroed.
+// Indices stay in bounds for any sizes: reads past an operand's last four elements are clamped to them. They belong to
+// rows and columns that are not stored; inner elements past the end are zeroed.
 //
 // A quantised second operand is fetched as words, and becomes f16 on the way into its tile.
 namespace jerboa::wgsl {
@@ -90,7 +90,7 @@ class MatrixMatmul {
   // Whether fetched lines may be past the operand's last.
   bool checks(const Operand& operand) const { return !is_multiple(operand.count, operand.width) || ends_within_tile(); }
   int subgroups() const { return form_.threads() / MatrixWriter::subgroup_size; }
-  // f32 elements in a row of results, padded where that leaves room for a second workgroup.
+  // f32 elements in a row of results, padded if that leaves room for a second workgroup.
   int staged_pitch() const {
     const int padded = matrix + 4;
     const int bytes = 2 * (a_.size() + b_.size()) + 4 * subgroups() * matrix * padded;
@@ -105,7 +105,7 @@ class MatrixMatmul {
     matrices_.emplace(shader);
   }
 
-  // Declares what the thread fetches: its first offset in the operand and in the tile, both for the whole loop.
+  // Declares what the thread fetches: its first offset in the operand and in the tile, valid for the whole loop.
   void prepare(const Operand& operand) {
     Shader& shader = *shader_;
     shader.line("let {}_four = lane % {}u;", operand.name, operand.fours());
@@ -151,7 +151,8 @@ class MatrixMatmul {
 
   bool is_quantised(const Operand& operand) const { return &operand == &b_ && problem_.scales != nullptr; }
 
-  // Four weights, in bytes or in nibbles of a word, with what their group shares. `at` counts fours.
+  // Fetches four weights, in bytes or in nibbles of a word, with the scale and minimum of their group. `at` counts
+  // fours.
   void fetch_quantised(const Operand& operand, int i, const std::string& at) {
     const std::string four = shader_->let("four", at), group = fmt::format("{} / 8u", four);
     const bool nibbles = operand.tensor->dtype == DType::i4;
@@ -161,7 +162,7 @@ class MatrixMatmul {
     if (problem_.mins != nullptr) shader_->line("min_{} = {};", i, shader_->load(problem_.mins->binding, group));
   }
 
-  // The first four of eight such words are the low nibbles of a group, the others the high ones.
+  // Of eight such words, the first four are the low nibbles of a group, the others the high ones.
   std::string dequantised(const Operand& operand, int i) const {
     std::string integers = fmt::format("vec4f(unpack4xI8({}_{}))", operand.name, i);
     if (operand.tensor->dtype == DType::i4)
@@ -170,7 +171,7 @@ class MatrixMatmul {
     return fmt::format("vec4<f16>({} * scale_{} + min_{})", integers, i, i);
   }
 
-  // The fetched elements, as f16, for the tile that begins at inner element `k`.
+  // Stores the fetched elements as f16, for the tile that begins at inner element `k`.
   void put_into_tile(const Operand& operand) {
     for (int i = 0; i < operand.fetches(); ++i) {
       std::string four = fmt::format("{}_{}", operand.name, i);
@@ -224,8 +225,8 @@ class MatrixMatmul {
   }
 
   // The loop counter is a float whose bound the compiler does not know: it then unrolls with an exit after each step
-  // and keeps the order within each, so that the next tiles are fetched before these are multiplied. No operand is
-  // shorter than the number of steps.
+  // and keeps the order within each, so that the next tiles are fetched before these are multiplied. arrayLength hides
+  // the bound: no operand has fewer elements than there are steps.
   void multiply_and_fetch_ahead() {
     Shader& shader = *shader_;
     for (const Operand* operand : {&a_, &b_}) fetch(*operand);
@@ -233,7 +234,7 @@ class MatrixMatmul {
     shader.open("for (var step = 0.0; step < last; step += 1.0) {{");
     for (const Operand* operand : {&a_, &b_}) put_into_tile(*operand);
     shader.barrier();
-    // Unconditional; the last step fetches the same elements again, which are then unused.
+    // Unconditional: the last step fetches the same elements again, which are not used.
     shader.line("let more = step + 1.0 < last;");
     for (const Operand* operand : {&a_, &b_})
       shader.line("{}_at += select(0u, {}u, more);", operand->name, step_of(*operand));
@@ -272,7 +273,7 @@ class MatrixMatmul {
     shader_->close();
   }
 
-  // `fn finish_staged(…)`: four results at `start` in workgroup memory.
+  // Writes `fn finish_staged(…)`: four results at `start` in workgroup memory.
   void write_finish() {
     Shader& shader = *shader_;
     Epilogue epilogue(shader, writer_.kernel(), problem_);

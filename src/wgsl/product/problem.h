@@ -8,7 +8,7 @@
 
 namespace jerboa::wgsl {
 
-/// A matmul kernel as rows × inner times inner × columns, batch by batch.
+/// A matmul kernel as rows × inner times inner × columns, per batch entry.
 struct MatmulProblem {
   std::vector<Dim> batch;
   Dim rows, columns, inner;
@@ -17,34 +17,34 @@ struct MatmulProblem {
   std::vector<Dim> a_batch, b_batch;  ///< strides
   Dim a_row, a_inner, b_inner, b_column;
   const TensorAccess* scales = nullptr;  ///< of b, one per 32 elements in memory order
-  const TensorAccess* mins = nullptr;    ///< likewise; null: none
-  /// Where groups of rows have one matrix each, one after another in b: the first row of each, and the end of the last.
+  const TensorAccess* mins = nullptr;    ///< likewise; null if absent
+  /// For groups of rows with one matrix each, contiguous in b: the first row of each group, and the end of the last.
   const TensorAccess* offsets = nullptr;
   bool merged = false;             ///< the batch is part of the rows
   bool halves = false;             ///< both operands are f16 in memory, and tiles can hold them as f16
   bool multiplies_in_f16 = false;  ///< multiplies in f16, in vectors of four; a few products are accumulated in f16
-  int products = 1;                ///< that are computed at once: 2 with a companion (FoldedKernels)
+  int products = 1;                ///< computed at once: 2 with a companion (FoldedKernels)
   bool suits_vectors = false;      ///< few rows, and both operands can be read 16 bytes at a time along the inner axis
   /// Values that the target can multiply as subgroup matrices: f16, or a quantised weight, which becomes f16 in the
-  /// tile as its counterpart does.
+  /// tile, as the other operand does.
   bool suits_matrices = false;
 
   explicit MatmulProblem(const KernelWriter& writer);
-  /// Of a matmul_grouped_quantised kernel.
+  /// The problem of a matmul_grouped_quantised kernel.
   static MatmulProblem of_groups(const KernelSpec& kernel);
 
  private:
   MatmulProblem() = default;
 };
 
-/// Products of more rows than these are computed in tiles.
+/// Products of more rows than this are computed in tiles.
 inline constexpr std::int64_t most_vector_rows = 4;
 
-/// Quantised weights of a product this large are multiplied in f16 where the target multiplies f16 at all: what is
-/// rounded is little next to what quantisation has rounded. In smaller ones there is nothing to gain.
+/// Quantised weights of a product this large are multiplied in f16 if the target multiplies f16 at all: the rounding is
+/// small compared with that of quantisation. Smaller products gain nothing.
 inline constexpr std::int64_t many_weights = 1 << 15;
 
-/// Whether threads can exchange values in subgroups of a known size, and in fours.
+/// Whether threads can exchange values in subgroups of a known size, a power of two of at least four.
 inline bool has_subgroups(const Target& target) {
   const int size = target.subgroup_size;
   return size >= 4 && (size & (size - 1)) == 0;
@@ -65,10 +65,10 @@ std::string read_operand(Shader& shader, const MatmulProblem& problem, const Ten
 std::string read_four_of_operand(Shader& shader, const TensorAccess& operand, const char* name,
                                  const std::string& place);
 
-/// From the workgroup index: `let tile_row` and `let tile_column`, its first result, `let chunk`, its part of the inner
-/// dimension, and `let batch`. Returns the number of workgroups.
+/// From the workgroup index, declares `tile_row` and `tile_column`, the workgroup's first result, `chunk`, its part of
+/// the inner dimension, and `batch`. Returns the number of workgroups.
 Dim write_tile_place(Shader& shader, const MatmulProblem& problem, const MatmulForm& form);
-/// `let a_start` and `let b_start`: where the matrices of `batch` begin.
+/// Declares `a_start` and `b_start`: where the matrices of `batch` begin.
 void write_batch_offsets(Shader& shader, const MatmulProblem& problem);
 /// WGSL expression of an element's index in the matrix that begins at `start`.
 std::string place_in_matrix(Shader& shader, const char* start, const std::string& first, const Dim& first_stride,

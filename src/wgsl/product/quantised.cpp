@@ -14,13 +14,13 @@ namespace {
 constexpr int group_size = static_cast<int>(quantised_group);
 constexpr int at_once = QuantisedForm::results_at_once;
 
-constexpr int most_steps = 4;  // more are too much for registers
+constexpr int most_steps = 4;  // more would exhaust the registers
 
 bool multiplies_halves(const Target& target, DType weights) {
   return weights == DType::i4 && target.f16 && target.f16_arithmetic && !target.software;
 }
 
-// Adjacent nibbles or bytes of a word as pairs of f16, exactly: with the right bits in front they are the low digits of
+// Adjacent nibbles or bytes of a word as pairs of f16, exactly: after the right prefix bits they are the low bits of
 // 1024. Nibble j of a word is value j / 2 of its group, or 16 values later if j is odd.
 constexpr const char* pairs_of_nibbles =
     "fn low_pair(word: u32) -> vec2<f16> {\n"
@@ -77,15 +77,15 @@ class QuantisedProduct {
  private:
   using Words = std::vector<std::string>;
 
-  // The product itself is number 0, its companion number 1. What is loaded at once is shared by them.
+  // The product itself is number 0, its companion number 1. They share the loads that are in flight at once.
   int products() const { return companion_ ? 2 : 1; }
   int columns_at_once() const { return at_once / products(); }
   const MatmulProblem& of(int product) const { return product == 0 ? problem_ : *companion_; }
-  // The product of one of the results that are computed at once, whose columns follow each other.
+  // The product of one of the results that are computed at once, whose columns are adjacent.
   const MatmulProblem& problem_of(int result) const { return of(result / columns_at_once()); }
 
-  // `let matrix`: that of the row's group, the last that begins at the row or before it; and `let in_group`, since rows
-  // before the first group and after the last have none.
+  // Declares `matrix`, that of the row's group, the last that begins at the row or before it; and `in_group`, since
+  // rows before the first group and after the last have none.
   void find_group() {
     const TensorAccess& offsets = *problem_.offsets;
     const std::string groups = shader_.size(problem_.b->shape[0]);
@@ -128,7 +128,7 @@ class QuantisedProduct {
 
   bool teams_fill_rows() const { return form_.team * form_.steps == groups_; }
 
-  // Threads past the last group have the last, with zeros for the row's values.
+  // Threads past the last group repeat it, with zeros for the row's values.
   void write_place_of_group(int step) {
     shader_.line("let wanted_{0} = member + {1}u;", step, step * form_.team);
     shader_.line(
@@ -136,8 +136,9 @@ class QuantisedProduct {
         teams_fill_rows() ? fmt::format("wanted_{}", step) : fmt::format("min(wanted_{}, {}u)", step, groups_ - 1));
   }
 
-  // x_STEP_0 … x_STEP_7: the row's values for a group of weights, four each. For halves they are divided by the largest
-  // of them, the factor, so that no sum of theirs overflows, and regrouped into the pairs that meet those of weights.
+  // Declares x_STEP_0 … x_STEP_7: the row's values for a group of weights, four each. For halves they are divided by
+  // the largest magnitude among them, the factor, so that none of their sums overflows, and regrouped into the pairs
+  // that the weights come in.
   void write_part_of_row(int step) {
     const bool fills = teams_fill_rows();
     const std::vector<std::string> totals = scaled_ && !fills ? scaled_->totals(0) : std::vector<std::string>();
@@ -168,14 +169,15 @@ class QuantisedProduct {
         shader_.line("let half_{0}_{1}_{2} = vec2<f16>({3}.{2} * inverse_{0});", step, i, part, x(i));
   }
 
-  // Four values of the row that meet a group of weights.
+  // Four values of the row, which are multiplied by a group of weights.
   std::string read_four(int step, int four) {
     if (scaled_) return scaled_->read_four(0, fmt::format("(group_{} * {}u + {}u)", step, group_size / 4, four), "row");
     const std::string place = fmt::format("a_start + group_{} * {}u + {}u", step, group_size, 4 * four);
     return read_four_of_operand(shader_, *problem_.a, "a", place);
   }
 
-  // Each team has all of the row, so that the first can tell all others what its factor is computed from.
+  // Every team has the whole row, so that the first can provide the totals that the factor is computed from to all
+  // others.
   void keep_totals() {
     const std::vector<std::string> totals = scaled_->totals(0);
     const int size = shader_.target().subgroup_size;
@@ -214,8 +216,8 @@ class QuantisedProduct {
     });
   }
 
-  // Loads the weights of the results from `first` of the team on. Memory whose loads stay in place cannot be fetched
-  // later than this.
+  // Loads the weights of the team's results from `first` on. Memory whose loads stay in place cannot be fetched later
+  // than this.
   void fetch(const std::string& first) {
     for (int j = 0; j < columns_at_once(); ++j)
       shader_.line("let column_{0} = min(first_column + team * {1}u + {3} + {0}u, {2} - 1u);", j, form_.results,
@@ -242,14 +244,14 @@ class QuantisedProduct {
       for (int step = 0; step < form_.steps; ++step) use(j, step);
   }
 
-  // Declares sum_0 …: this thread's part of some results, from what was fetched; and fetches the next.
+  // Declares sum_0 …: this thread's part of some results, from the fetched weights; and fetches the next ones.
   void write_sums() {
     for_each_group([&](int j, int step) {
       for (int i = 0; i < blocks_of_group(); ++i)
         shader_.line("let weights_{0}_{1}_{2} = next_{0}_{1}_{2};", j, step, i);
       shader_.line("let scale_{0}_{1} = next_scale_{0}_{1}; let min_{0}_{1} = next_min_{0}_{1};", j, step);
     });
-    // Unconditional: the last results are fetched again, and not used.
+    // Unconditional: the last results are fetched again and not used.
     fetch(fmt::format("min(result + {}u, {}u)", columns_at_once(), form_.results - columns_at_once()));
     for (int j = 0; j < at_once; ++j) shader_.line("var sum_{} = 0.0;", j);
     for_each_group([&](int j, int step) {
@@ -266,7 +268,7 @@ class QuantisedProduct {
     });
   }
 
-  // `let product`: the sum of a group of integers times the row's values.
+  // Declares `product`: the sum of a group of integers times the row's values.
   void write_product(int step, const Words& words) {
     const auto x = [&](std::size_t i) { return fmt::format("x_{}_{}", step, i); };
     if (form_.halves) {
@@ -314,12 +316,12 @@ class QuantisedProduct {
     }
   }
 
-  // Numbers that a result's sum is made of in workgroup memory.
+  // The number of partial sums per result in workgroup memory.
   int pieces() const {
     return has_subgroups(shader_.target()) ? form_.team / shader_.target().subgroup_size : form_.team;
   }
 
-  // Each exchange also halves the number of sums that a thread has, so that four take little more than one.
+  // Each exchange also halves the number of sums that a thread has, so that four sums cost little more than one.
   void add_up_in_subgroups() {
     shader_.use_subgroups();
     const int size = shader_.target().subgroup_size;
@@ -336,10 +338,10 @@ class QuantisedProduct {
     shader_.line("var total = single;");
     for (int distance = size / 8; distance > 0; distance /= 2)
       shader_.line("total += subgroupShuffleXor(total, {}u);", distance);
-    shader_.line("let own = subgroup_lane / {}u;", size / 4);
+    shader_.line("let result_lane = subgroup_lane / {}u;", size / 4);
     shader_.open("if (subgroup_lane % {}u == 0u) {{", size / 4);
-    shader_.line("parts[({} + own % {}u) * {}u + member / {}u] = total;",
-                 first_part(fmt::format("own / {}u", columns_at_once())), columns_at_once(), pieces(), size);
+    shader_.line("parts[({} + result_lane % {}u) * {}u + member / {}u] = total;",
+                 first_part(fmt::format("result_lane / {}u", columns_at_once())), columns_at_once(), pieces(), size);
     shader_.close();
     shader_.shared_array("parts", "f32", std::int64_t{form_.all_results()} * products() * pieces());
   }
@@ -404,7 +406,7 @@ std::optional<QuantisedForm> choose_quantised(const KernelWriter& writer, const 
   if (target.tuned != nullptr && target.fixed_threads == 0)
     if (const QuantisedForm* tuned = target.tuned->quantised_form_of(problem)) return *tuned;
 
-  // A team of some subgroups, such that as few threads as possible are left without work.
+  // A team of some subgroups, chosen so that as few threads as possible are left without work.
   const int groups = static_cast<int>(problem.inner.value() / group_size);
   const int unit = has_subgroups(target) ? target.subgroup_size : 32;
   const int most_threads = std::min(target.max_invocations, 256) / unit * unit;
@@ -417,8 +419,8 @@ std::optional<QuantisedForm> choose_quantised(const KernelWriter& writer, const 
   form.halves = multiplies_halves(target, problem.b->dtype);
   if (form.steps > most_steps) return std::nullopt;
 
-  // Many results for each value of the row, as long as all of the device has work: on an H200, which has 264, the best
-  // have 256 or more.
+  // Many results for each value of the row, while the whole device has work: on an H200, which has 264, the best have
+  // 256 or more.
   const std::int64_t wanted = target.resident_workgroups > 0 ? target.resident_workgroups * 15 / 16 : 256;
   const auto bytes = [&] {
     const int numbers = form.all_results() * problem.products + (writer.folded().scaled_rows ? 1 : 0);
@@ -442,7 +444,7 @@ std::vector<QuantisedForm> quantised_candidates(const Target& target, DType weig
         const std::int64_t team = detail::round_up(detail::divide_up(groups, steps), unit);
         if (team * teams > most_threads || (steps - 1) * team >= groups) continue;
         QuantisedForm form{static_cast<int>(team), teams, steps, results, multiplies_halves(target, weights)};
-        // With the sum of squares of a norm before it.
+        // Includes the sum of squares of a norm before it.
         const std::int64_t numbers = std::int64_t{form.all_results()} * products + 1;
         if (4 * numbers * (has_subgroups(target) ? form.team / unit : form.team) <= target.workgroup_bytes)
           forms.push_back(form);

@@ -7,7 +7,7 @@
 namespace jerboa::wgsl {
 namespace {
 
-// One group of weights after another: what it costs to unpack them is shared by the rows of a block.
+// Processes one group of weights after another: the rows of a block share the cost of unpacking them.
 class QuantisedBlocks {
  public:
   QuantisedBlocks(KernelWriter& writer, const MatmulProblem& problem)
@@ -60,7 +60,7 @@ class QuantisedBlocks {
   int blocks() const { return is_int4_ ? 1 : 2; }  // of 16 bytes, in a group
   int sharers() const { return std::min(results_.lanes(), fours); }
 
-  // x_ROW_0 …: the fours of the row's values that this thread loads, every sharers-th.
+  // Declares x_ROW_0 …: the fours of the row's values that this thread loads, every sharers-th.
   void read_row(int i) {
     for (int first = 0; first < fours; first += sharers()) {
       const std::string place =
@@ -69,7 +69,7 @@ class QuantisedBlocks {
     }
   }
 
-  // Adds the products of four values of each row with the weights of the group that they meet.
+  // Adds the products of four values of each row with the corresponding weights of the group.
   void add_products(int four) {
     shader_.open("{{");
     shader_.line("let matrix = mat4x4f({}, {}, {}, {});", weights(0, four), weights(1, four), weights(2, four),

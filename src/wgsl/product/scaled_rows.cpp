@@ -38,7 +38,7 @@ struct Dependence {
 };
 
 struct Factors {
-  std::vector<int> own, of_row;
+  std::vector<int> of_element, of_row;
   bool separable = true;
 };
 
@@ -49,7 +49,7 @@ void find_factors(const KernelSpec& kernel, const Dependence& dependence, int va
   if (!dependence.on_element[at]) {
     factors.of_row.push_back(value);
   } else if (!dependence.on_sums[at]) {
-    factors.own.push_back(value);
+    factors.of_element.push_back(value);
   } else if (instruction.kind == Instruction::Kind::compute && instruction.op == Op::mul) {
     find_factors(kernel, dependence, instruction.a, factors);
     find_factors(kernel, dependence, instruction.b, factors);
@@ -76,15 +76,15 @@ bool ScaledRows::is_scaled_rows(const KernelSpec& loop, const Dim& rows, const D
   Factors factors;
   find_factors(kernel, dependence, store.value, factors);
   const auto is_f32 = [&](int value) { return kernel.body[static_cast<std::size_t>(value)].dtype == DType::f32; };
-  return factors.separable && !factors.own.empty() && !factors.of_row.empty() &&
-         std::all_of(factors.own.begin(), factors.own.end(), is_f32) &&
+  return factors.separable && !factors.of_element.empty() && !factors.of_row.empty() &&
+         std::all_of(factors.of_element.begin(), factors.of_element.end(), is_f32) &&
          std::all_of(factors.of_row.begin(), factors.of_row.end(), is_f32);
 }
 
 ScaledRows::ScaledRows(Shader& shader, const KernelSpec& loop) : shader_(shader), kernel_(merge_axes(loop)) {
   Factors factors;
   find_factors(kernel_, Dependence(kernel_), kernel_.stores.front().value, factors);
-  own_ = factors.own;
+  of_element_ = factors.of_element;
   of_row_ = factors.of_row;
   for (std::size_t i = 0; i < kernel_.body.size(); ++i)
     if (kernel_.body[i].kind == Instruction::Kind::reduce) sums_.push_back(static_cast<int>(i));
@@ -135,7 +135,7 @@ std::string ScaledRows::read_four(int row, const std::string& number, const std:
   std::vector<std::string> elements;
   for (BodyWriter& body : bodies) {
     std::vector<std::string> factors;
-    for (const int factor : own_) factors.push_back(body.value(factor));
+    for (const int factor : of_element_) factors.push_back(body.value(factor));
     elements.push_back(fmt::format("{}", fmt::join(factors, " * ")));
   }
   return fmt::format("vec4f({})", fmt::join(elements, ", "));

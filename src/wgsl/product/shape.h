@@ -11,15 +11,15 @@
 
 namespace jerboa::wgsl {
 
-/// What a form is chosen by: the sizes of a product, at the symbols' bounds, and how its operands are stored. What is
-/// computed before and after it does not count.
+/// What a form is chosen by: the sizes of a product, at the symbols' upper bounds, and how its operands are stored.
+/// Kernels fused before and after it do not count.
 struct ProductShape {
-  DType a = DType::f32, b = DType::f32;  ///< as they are multiplied; of quantised weights, as they are stored
+  DType a = DType::f32, b = DType::f32;  ///< as they are multiplied; for quantised weights, as they are stored
   bool mins = false;                     ///< of quantised weights
   bool transpose_a = false;              ///< stored as [inner, rows]
   bool transpose_b = false;              ///< stored as [columns, inner]
   std::int64_t rows = 0, inner = 0, columns = 0;
-  int products = 1;  ///< that are computed at once (MatmulProblem)
+  int products = 1;  ///< computed at once (MatmulProblem)
 
   auto operator<=>(const ProductShape&) const = default;
   bool is_quantised() const { return b == DType::i8 || b == DType::i4; }
@@ -39,7 +39,7 @@ std::string describe(const QuantisedForm& form);
 std::vector<ProductForm> product_candidates(const Target& target, const ProductShape& shape);
 
 /// Whether a form that was measured for a problem's shape suits the problem itself: a shape has the types that are
-/// multiplied, but not whether a prologue gives them.
+/// multiplied, but not whether a prologue produces them.
 bool suits(const Target& target, const MatmulProblem& problem, const MatmulForm& form);
 
 }  // namespace jerboa::wgsl

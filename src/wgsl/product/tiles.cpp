@@ -12,10 +12,10 @@ namespace {
 // How many f16 products are accumulated in f16: each makes the sum less exact and overflow past 65504 more likely.
 constexpr int products_in_f16 = 8;
 
-// Of workgroup memory, each of one f32 element.
+// Banks of workgroup memory, each one f32 element wide.
 constexpr int banks = 32;
 
-// Tiles in workgroup memory.
+// Products computed from tiles in workgroup memory.
 class TiledMatmul {
  public:
   TiledMatmul(KernelWriter& writer, const MatmulProblem& problem, const MatmulForm& form)
@@ -60,24 +60,24 @@ class TiledMatmul {
     bool along_inner() const { return inner_stride == Dim(1); }
   };
 
-  // Threads that fetch four elements along the inner dimension put them into four rows of the tile, and their
-  // neighbours along it into rows that begin at the same bank of workgroup memory. There are 32 banks: the rows are
-  // rotated by exclusive or, so that a subgroup's stores meet all of them.
+  // Threads that fetch four elements along the inner dimension store them in four rows of the tile, and their
+  // neighbours along it in rows that begin at the same bank of workgroup memory. Rows are rotated by exclusive or, so
+  // that a subgroup's stores hit all 32 banks.
   bool is_swizzled(const Operand& operand) const {
     return !problem_.halves && operand.along_inner() && is_wide(operand) && operand.width % banks == 0 &&
            form_.inner >= 4 && banks % form_.inner == 0;
   }
   int pitch(const Operand& operand) const { return operand.width + (is_swizzled(operand) ? 0 : operand.padding); }
 
-  // Vectors of four in a tile.
+  // Vectors of four per tile.
   std::int64_t size(const Operand& operand) const { return std::int64_t{form_.inner} * pitch(operand) / 4; }
   int buffers() const { return form_.two_buffers ? 2 : 1; }
   int team_threads() const { return form_.threads() / form_.teams; }
-  // Inner elements of a tile that a team multiplies.
+  // The inner elements of a tile that a team multiplies.
   int team_inner() const { return form_.inner / form_.teams; }
-  // Sets of variables that hold tiles between memory and workgroup memory.
+  // The number of sets of variables that hold tiles between memory and workgroup memory.
   int held_tiles() const { return form_.ahead > 1 ? 2 : 1; }
-  // An inner element among those that a team multiplies: its text, and its number where that is known.
+  // An inner element among those that a team multiplies, as a WGSL expression, and its number if known.
   struct Inner {
     std::string text;
     std::optional<int> number;
@@ -123,7 +123,7 @@ class TiledMatmul {
       multiply_in_loop();
   }
 
-  // The next tiles are prefetched while these are multiplied.
+  // The next tiles are prefetched while the current ones are multiplied.
   void multiply_in_one_buffer() {
     const int sets = held_tiles();
     for (int set = 0; set < sets; ++set) fetch_both(fmt::format("inner_start + {}u", set * form_.inner), set);
@@ -148,9 +148,9 @@ class TiledMatmul {
     shader_->close();
   }
 
-  // Two tiles per iteration, one in each buffer. The last may be past the end, and is zero then.
+  // Each iteration multiplies two tiles, one per buffer. The last may be past the end, and is then zero.
   void multiply_in_two_buffers() {
-    const int other = held_tiles() - 1;  // the tiles of the second buffer are held there
+    const int other = held_tiles() - 1;  // holds the tiles of the second buffer
     fetch_both("inner_start", 0);
     if (other > 0) fetch_both(fmt::format("inner_start + {}u", form_.inner), other);
     put_into_tiles(0, 0);
@@ -178,7 +178,7 @@ class TiledMatmul {
     shader_->close();
   }
 
-  // A loop would be a fifth slower: NVIDIA's compiler does not interleave its iterations.
+  // Unrolled here, because a loop would be a fifth slower: NVIDIA's compiler does not interleave its iterations.
   void multiply_written_out(int buffer) {
     const int depth = problem_.multiplies_in_f16 ? products_in_f16 : 1;
     for (int k = 0; k < team_inner(); k += depth) {
@@ -211,18 +211,18 @@ class TiledMatmul {
     }
   }
 
-  // The vector of four at number `four` of the row of inner element `k` + `more`.
+  // The vector of four number `four` in the row of inner element `k` + `more`.
   std::string in_tile(const Operand& operand, const Inner& k, int more, const std::string& four, int buffer) const {
     const std::string at =
         is_swizzled(operand) ? fmt::format("(({}) ^ ({} * {}u))", four, quarter_in_team(k), swizzle() / 4) : four;
     return fmt::format("tile_{}[({} + {}u) * {}u + {} + {}u]", operand.name, in_team(k.text), more, pitch(operand) / 4,
                        at, buffer * size(operand));
   }
-  // By how many elements the rows of four inner elements are rotated against those of the four before.
+  // By how many elements the rows of four inner elements are rotated relative to the four before.
   int swizzle() const { return banks / (form_.inner / 4); }
 
-  // Adds up the teams' sums through the tiles, which nobody reads any more. In each round a team and its counterpart
-  // give each other half of what they have, so that in the end each team has the sums of some rows.
+  // Adds up the teams' sums through the tiles, which are no longer read. In each round a team and its counterpart
+  // exchange half of their sums, so that in the end each team has the complete sums of some rows.
   void join_teams() {
     const int threads = form_.threads();
     const auto in_a = static_cast<int>(size(a_) * buffers() / threads),
@@ -268,7 +268,7 @@ class TiledMatmul {
                 : operand.stride == Dim(1) && is_multiple(operand.inner_stride, 4) && is_multiple(operand.count, 4));
   }
 
-  // The type that an operand's elements are fetched in.
+  // The type in which an operand's elements are fetched.
   const char* fetched_type(const Operand& operand) const {
     return !is_wide(operand) ? "f32" : problem_.halves ? "vec4<f16>" : "vec4f";
   }
@@ -289,7 +289,7 @@ class TiledMatmul {
     for (int i = 0; i < fetches(operand); ++i) {
       for (int set = 0; set < held_tiles(); ++set)
         shader_->line("var {} = {}();", held(operand, i, set), fetched_type(operand));
-      // Neighbouring threads read neighbouring elements.
+      // Adjacent threads read adjacent elements.
       const char* first = operand.along_inner() ? "inside" : "across";
       const char* second = operand.along_inner() ? "across" : "inside";
       shader_->line("let {0}_{1}_{2} = (lane + {3}u) % {4}u * {5}u; let {0}_{6}_{2} = (lane + {3}u) / {4}u;",
@@ -380,8 +380,8 @@ class TiledMatmul {
     return std::any_of(stores.begin(), stores.end(), [&](const Store& store) { return store.binding == binding; });
   }
 
-  // Rows of results that the thread holds in the end.
-  int own_rows() const { return form_.part_rows / form_.teams; }
+  // The rows of results that the thread stores.
+  int final_rows() const { return form_.part_rows / form_.teams; }
 
   // Calls `f` for each vector of results that the thread has before teams are joined, with expressions of its row and
   // first column.
@@ -391,7 +391,7 @@ class TiledMatmul {
       for (int j = 0; j < form_.part_columns / 4; ++j)
         f(fmt::format("row_{}", i), fmt::format("column_{}", j), fmt::format("sum_{}_{}", i, j));
   }
-  // The same for those that it stores.
+  // The same for the results that it stores.
   template <class F>
   void for_each_result(F f) {
     if (form_.teams == 1) return for_each_vector(f);
@@ -400,8 +400,8 @@ class TiledMatmul {
       f(fmt::format("row_{}", i / per_row), fmt::format("column_{}", i % per_row), team_sums_[i]);
   }
   void name_places() {
-    const std::string team = form_.teams == 1 ? "" : fmt::format(" + team * {}u", own_rows());
-    for (int i = 0; i < own_rows(); ++i)
+    const std::string team = form_.teams == 1 ? "" : fmt::format(" + team * {}u", final_rows());
+    for (int i = 0; i < final_rows(); ++i)
       shader_->line("let row_{0} = tile_row + thread_row * {1}u{2} + {0}u;", i, form_.part_rows, team);
     for (int j = 0; j < form_.part_columns / 4; ++j)
       shader_->line("let column_{0} = tile_column + (thread_column + {1}u) * 4u;", j, j * form_.across());
@@ -423,7 +423,7 @@ class TiledMatmul {
     return text.empty() ? "true" : text;
   }
 
-  // What the epilogue loads for all of the thread's results, before the first of them is stored.
+  // Loads the epilogue's inputs for all of the thread's results, before the first of them is stored.
   void load_early() {
     for_each_result([&](const std::string& row, const std::string& column, const std::string& sum) {
       const auto bounded = [&](const std::string& index, const Dim& count, int tile, int step) {
@@ -471,7 +471,7 @@ class TiledMatmul {
   std::optional<Shader> shader_;
   bool in_fours_ = false;               // results are stored in fours
   int early_loads_ = 0;                 // of the epilogue, for each vector of results
-  std::vector<std::string> team_sums_;  // what a thread has once teams are joined, by row
+  std::vector<std::string> team_sums_;  // by row: the sums of a thread after teams are joined
 };
 
 }  // namespace

@@ -8,23 +8,23 @@
 namespace jerboa::wgsl {
 namespace {
 
-// Text of four elements as f32, from the text of two words of 16-bit floats.
+// WGSL expression of four elements as f32, from that of two words of 16-bit floats.
 std::string four_of_pair(DType dtype, const std::string& pair) {
   if (dtype == DType::f16) return fmt::format("vec4f(unpack2x16float({0}.x), unpack2x16float({0}.y))", pair);
   return fmt::format("bitcast<vec4f>(vec4u({0}.x << 16u, {0}.x & 0xffff0000u, {0}.y << 16u, {0}.y & 0xffff0000u))",
                      pair);
 }
 
-// The same from the text of 16 bytes, of which 16-bit floats give two.
+// The same from 16 bytes, which contain two groups of four 16-bit floats.
 std::string four_of(DType dtype, const std::string& bytes, int four) {
   if (bits(dtype) == 32) return fmt::format("bitcast<vec4f>({})", bytes);
   return four_of_pair(dtype, fmt::format("{}.{}", bytes, four == 0 ? "xy" : "zw"));
 }
 
-// A few rows times the transpose of a matrix of weights, which is read once: what counts is how many bytes are on their
-// way at any time. A team of threads computes some columns. Each thread reads 16 bytes of weights at a time, all it
-// needs for one pass before it uses the first. A companion is computed along with the product: its weights are read in
-// the same way, and its result goes to the product's epilogue.
+// Multiplies a few rows by the transpose of a matrix of weights, which is read once: the number of bytes in flight
+// decides. A team of threads computes some columns. Each thread reads 16 bytes of weights at a time, all that it needs
+// for one pass before it uses the first. A companion is computed along with the product: its weights are read in the
+// same way, and its result goes to the product's epilogue.
 class VectorProduct {
  public:
   VectorProduct(KernelWriter& writer, const MatmulProblem& problem, const MatmulForm& form)
@@ -66,7 +66,7 @@ class VectorProduct {
   }
 
  private:
-  // The first operand is read once, and is multiplied with one block of columns after another.
+  // The first operand is read once, and multiplied by one block of columns after another.
   void write_blocks(const Dim& across) {
     const std::int64_t each = loads_ / form_.lanes;
     for (std::int64_t k = 0; k < each; ++k)
@@ -118,7 +118,8 @@ class VectorProduct {
     Epilogue(shader_, writer_.kernel(), problem_).write(companion_result);
   }
 
-  // Where each column's weights begin, in 16 bytes. Columns past the last are the last, and are not stored.
+  // Declares where each column's weights begin, in 16 bytes. Columns past the end repeat the last one, and are not
+  // stored.
   void write_places(int product) {
     const bool partial = !is_multiple(problem_.columns, form_.columns);
     const std::string start = product == 0 ? "b_start" : shader_.size(companion_->b->offset);
@@ -132,9 +133,9 @@ class VectorProduct {
     }
   }
 
-  // Each thread reads every lanes-th 16 bytes of a row, some of them in one pass.
+  // Each thread reads every lanes-th 16 bytes of a row, some of them per pass.
   void write_sums() {
-    const std::int64_t each = loads_ / form_.lanes;  // that every thread has
+    const std::int64_t each = loads_ / form_.lanes;  // per thread
     const std::int64_t in_pass =
         std::max<std::int64_t>(1, std::min(each, most_in_flight() / (form_.part_columns * products())));
     if (each >= 2 * in_pass) {
@@ -157,7 +158,7 @@ class VectorProduct {
     shader_.close();
   }
 
-  // Calls `f` with the numbers of each product and of each of a team's columns.
+  // Calls `f` with each product's number and each of a team's columns.
   template <class F>
   void for_each_column(F f) const {
     for (int product = 0; product < products(); ++product)
@@ -166,7 +167,7 @@ class VectorProduct {
 
   std::int64_t most_in_flight() const { return shader_.target().software ? 2 : 16; }
 
-  // `count` times 16 bytes of each column, of which number k is `from` and k times as many as there are lanes.
+  // Loads `count` times 16 bytes of each column; number k is at `from` plus k times the number of lanes.
   void write_loads(const std::string& from, std::int64_t first, std::int64_t count) {
     for (std::int64_t k = first; k < first + count; ++k)
       for_each_column([&](int product, int i) {
@@ -176,7 +177,7 @@ class VectorProduct {
       });
   }
 
-  // Reads the 16 bytes numbered `from` and every lanes-th after them, `count` in all.
+  // Processes the 16 bytes numbered `from` and every lanes-th after them, `count` in all.
   void write_pass(const std::string& from, std::int64_t count) {
     write_loads(from, 0, count);
     for (std::int64_t k = 0; k < count; ++k)
@@ -208,15 +209,14 @@ class VectorProduct {
     });
   }
 
-  // Four elements of a row of the first operand, by the number of the four, which neighbouring threads read side by
-  // side.
+  // Four elements of a row of the first operand, by the index of the four; adjacent threads read adjacent ones.
   std::string read_four(int row, const std::string& number, int four) {
     const int fours = a_step() / 4;  // in 16 bytes
     const std::string place =
         fours == 1 ? fmt::format("a_{} + {}", row, number) : fmt::format("a_{} + {} / {}u", row, number, fours);
     const std::string bytes = shader_.load_sixteen_bytes(problem_.a->binding, place);
     if (fours == 1) return prepared(*problem_.a, "a", four_of(problem_.a->dtype, bytes, 0));
-    // With weights of 16 bits, a thread needs both halves of 16 bytes; with weights of 32 bits, one that depends on it.
+    // With 16-bit weights, a thread needs both halves of 16 bytes; with 32-bit weights, the one that `number` selects.
     if (step_ / 4 == fours) return prepared(*problem_.a, "a", four_of(problem_.a->dtype, bytes, four));
     const std::string both = shader_.let("both", bytes);
     const std::string pair = shader_.let("pair", fmt::format("select({0}.xy, {0}.zw, ({1} & 1u) == 1u)", both, number));
@@ -227,8 +227,8 @@ class VectorProduct {
     return operand.prologue.empty() ? four : fmt::format("prepare_four_{}({})", name, four);
   }
 
-  // Values that the threads of a team have parts of, which are added up in workgroup memory: the sums, and what the
-  // factors of rows are computed from.
+  // Values of which the threads of a team have parts, to be added up in workgroup memory: the sums, and the inputs of
+  // the rows' factors.
   std::vector<std::string> shared_values() const {
     std::vector<std::string> values;
     for (int i = 0; i < form_.part_columns; ++i)
@@ -240,7 +240,7 @@ class VectorProduct {
     return values;
   }
 
-  // Adds up what the threads of a team have; then some threads finish a result each.
+  // Adds up the parts of a team's threads; then some threads finish a result each.
   void write_results() {
     const int size = shader_.target().subgroup_size;
     const bool by_subgroups = size > 1 && form_.lanes % size == 0;

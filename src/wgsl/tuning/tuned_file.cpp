@@ -157,7 +157,7 @@ struct Write {
   }
 };
 
-// Reads fields, each of which must be there with a value of its type.
+// Reads fields; each must be present with a value of its type.
 struct Read {
   const Json& json;
 
@@ -264,7 +264,7 @@ Json json_of(const TunedFile::Kernel& kernel) {
   return json;
 }
 
-// Whether the kernel is of this kind, which then is read.
+// Reads the kernel if it is of this kind, and returns whether it is.
 template <class Shape>
 bool read_kernel(const Json& json, const std::string& kind, TunedFile::Kernel& kernel) {
   if (kind != Kind<Shape>::name) return false;

@@ -32,8 +32,8 @@ struct Attention {
   }
   std::int64_t key_at(std::int64_t b, std::int64_t h, std::int64_t s) const { return key_row(b, h, s) * size; }
   std::int64_t value_at(std::int64_t b, std::int64_t h, std::int64_t s) const { return key_row(b, h, s) * value_size; }
-  // A straight cache has one block per sequence. Entries of a table that are not the number of a block are only met
-  // where nothing is seen.
+  // A contiguous cache has one block per sequence. Invalid block numbers in a table occur only for keys that nothing
+  // sees.
   std::int64_t key_row(std::int64_t b, std::int64_t h, std::int64_t s) const {
     std::int64_t number = b;
     if (table != nullptr)
@@ -45,7 +45,7 @@ struct Attention {
     return offset_of({b, h, t, s}, mask_strides);
   }
 
-  // The position that slot s holds; negative where it holds none.
+  // The position in slot s; negative if it is empty.
   std::int64_t key_position(std::int64_t b, std::int64_t s) const {
     if (!attrs.ring) return s;
     const std::int64_t last = static_cast<std::int64_t>(lengths->data[b]) - 1;
@@ -67,7 +67,7 @@ struct Attention {
   }
 };
 
-// An 8-bit cache as the features that it holds.
+// The features of an 8-bit cache.
 Value unpacked(const Value& cache) {
   Sizes shape = cache.shape;
   const std::int64_t words = shape[3], size = shape[3] = unpacked_size(words);
@@ -84,7 +84,7 @@ Attention operands(const Call& call, std::size_t options, const AttentionAttrs& 
   return {call.in(0), call.in(1), call.in(2), optional(0), optional(1), optional(2), optional(3), optional(4), attrs};
 }
 
-// One query's probabilities over the keys; those that it does not see have 0.
+// One query's probabilities over the keys; 0 for those that it does not see.
 struct Row {
   std::vector<double> probability;
   std::vector<double> slope;  // of the soft cap at each score
@@ -92,7 +92,7 @@ struct Row {
   double lse = unseen_lse;
 };
 
-// `lse`, where it is known already, is that of the row.
+// `lse`, if it is already known, is that of the row.
 Row attend(const Attention& a, std::int64_t b, std::int64_t h, std::int64_t t, const double* lse = nullptr) {
   Row row{std::vector<double>(a.keys, 0), std::vector<double>(a.keys, 1)};
   std::vector<double> scores(a.keys, 0);
@@ -160,7 +160,7 @@ void evaluate<Op::attention_grad>(const Call& call) {
   for_each_index({a.batch, a.heads, a.time}, [&](const Sizes& index) {
     const std::int64_t b = index[0], h = index[1], t = index[2];
     const Row row = attend(a, b, h, t, &lse[(b * a.heads + h) * a.time + t]);
-    // The gradient of each probability, and their mean under the probabilities, which is that of the output.
+    // The gradient of each probability, and their mean weighted by the probabilities, which is that of the output.
     std::vector<double> dprobability(a.keys, 0);
     double mean = 0;
     for (std::int64_t i = 0; i < a.value_size; ++i) mean += dout[a.out_at(b, h, t) + i] * out[a.out_at(b, h, t) + i];

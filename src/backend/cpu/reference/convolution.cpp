@@ -8,7 +8,7 @@
 namespace jerboa::reference {
 namespace {
 
-// Where one window of a convolution or pool meets the input: at most one place for each offset inside the window.
+// Where one window of a convolution or pool overlaps the input: at most one element for each offset inside the window.
 struct Axis {
   std::int64_t stride, padding, dilation;
 
@@ -65,7 +65,7 @@ void for_each_window(const A& attrs, const Sizes& x_shape, const Sizes& y_shape,
   });
 }
 
-// The place of the first largest of some elements, or of the first NaN.
+// The index of the first maximum of some elements, or of the first NaN.
 std::int64_t largest(const Value& x, const std::vector<std::int64_t>& elements) {
   return *std::max_element(elements.begin(), elements.end(),
                            [&](std::int64_t a, std::int64_t b) { return comes_before(x.data[a], x.data[b]); });

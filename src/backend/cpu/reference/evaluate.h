@@ -6,8 +6,8 @@
 
 namespace jerboa::reference {
 
-/// What the evaluation of one node sees: its operands (null where absent) and its outputs, which have their types and
-/// sizes and are filled with zeros.
+/// The context for evaluating one node: its operands (null if absent) and its outputs, which have their types and sizes
+/// and are filled with zeros.
 struct Call {
   const Graph& graph;
   const Node& node;

@@ -6,7 +6,7 @@
 #include "backend/cpu/reference/evaluate.h"
 #include "backend/cpu/reference/loops.h"
 
-// Ops whose values come from counting.
+// Ops whose values are computed from counters.
 namespace jerboa::reference {
 namespace {
 

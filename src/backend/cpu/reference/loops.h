@@ -16,7 +16,7 @@ inline std::int64_t offset_of(const Sizes& index, const Sizes& strides) {
   return offset;
 }
 
-/// The next index of a shape in row-major order; after the last comes the first.
+/// Advances to the next index of a shape in row-major order; the last wraps around to the first.
 void advance(Sizes& index, const Sizes& sizes);
 
 /// Calls visit(index) for every index of a shape, in row-major order.
@@ -51,7 +51,7 @@ struct AlongAxis {
   }
 };
 
-/// A number in the range of an integer type, modulo 2^32; other types are left alone. Exact below 2^53.
+/// A number in the range of an integer type, modulo 2^32; other types are unchanged. Exact below 2^53.
 double wrapped(double value, DType dtype);
 
 }  // namespace jerboa::reference

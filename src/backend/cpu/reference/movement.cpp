@@ -3,7 +3,7 @@
 #include "backend/cpu/reference/evaluate.h"
 #include "backend/cpu/reference/loops.h"
 
-// Ops that move elements without looking at them.
+// Ops that move elements regardless of their values.
 namespace jerboa::reference {
 namespace {
 

@@ -11,7 +11,7 @@ namespace {
 
 std::int64_t first_scale(std::int64_t size) { return size / features_per_word; }
 
-// Puts `value` into the bits from `shift` on, which are 0.
+// Sets the bits from `shift` on, which must be 0, to `value`.
 void put_bits(double& word, std::uint32_t value, std::int64_t shift) {
   word = static_cast<std::uint32_t>(word) | (value << shift);
 }

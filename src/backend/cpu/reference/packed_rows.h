@@ -4,7 +4,7 @@
 
 #include <jerboa/ir/packed_cache.h>
 
-// Rows of an 8-bit cache, whose words are whole numbers.
+// Rows of an 8-bit cache, whose words are stored as whole numbers.
 namespace jerboa::reference {
 
 void pack_row(const double* features, std::int64_t size, double* words);

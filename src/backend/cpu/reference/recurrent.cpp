@@ -8,7 +8,7 @@
 namespace jerboa::reference {
 namespace {
 
-// Which tokens of a batch take part, and which row of the state belongs to each sequence.
+// Which tokens of a batch are not padding, and which row of the state belongs to each sequence.
 struct Tokens {
   const Value *state, *positions, *slots;
   std::int64_t time;
@@ -22,7 +22,7 @@ struct Tokens {
       if (is_real(b, t)) return position(b, t) == 0;
     return false;
   }
-  // Of the state; -1 where there is none.
+  // The row of the state; -1 if there is none.
   std::int64_t row(std::int64_t b) const {
     if (slots == nullptr) return b;
     const auto slot = static_cast<std::int64_t>(slots->data[b]);
@@ -53,7 +53,7 @@ void evaluate<Op::causal_conv1d>(const Call& call) {
   if (tokens.slots != nullptr) next.data = tokens.state->data;
   const std::int64_t width = (taps - 1) * channels;
   for (std::int64_t b = 0; b < batch; ++b) {
-    // All inputs so far, oldest first: those of the state, then the tokens'.
+    // All inputs so far, oldest first: those of the state, then the tokens.
     std::vector<double> inputs = tokens.initial(b, width, 0, width);
     for (std::int64_t t = 0; t < time; ++t) {
       if (!tokens.is_real(b, t)) continue;
@@ -94,7 +94,7 @@ struct LinearAttention {
     for (std::int64_t i = 0; i < key_size; ++i) sum += row[at + i] * s[i * value_size + j];
     return sum;
   }
-  // What the token's value adds to the decayed state: v, or beta (v - k P).
+  // The value that the token adds to the decayed state: v, or beta (v - k P).
   std::vector<double> written(std::int64_t b, std::int64_t t, std::int64_t h,
                               const std::vector<double>& decayed) const {
     std::vector<double> u(v.data.begin() + value_at(b, t, h), v.data.begin() + value_at(b, t, h) + value_size);
@@ -103,7 +103,7 @@ struct LinearAttention {
       u[j] = beta->data[gate_at(b, t, h)] * (u[j] - read(k.data, key_at(b, t, h), decayed, j));
     return u;
   }
-  // The state after a token, from the one before.
+  // The state after a token, from the one before it.
   std::vector<double> after(std::int64_t b, std::int64_t t, std::int64_t h, std::vector<double> s) const {
     for (double& element : s) element *= decay(gate_at(b, t, h));
     const std::vector<double> u = written(b, t, h, s);

@@ -33,7 +33,7 @@ void reduce(const Call& call, double start, Fold fold) {
   });
 }
 
-// What the largest value is compared with first: the lowest value of all, or the result where there is nothing.
+// The initial value of a maximum: the lowest value of all, or the result for no elements.
 double start_of_max(const Value& x) {
   return is_float(x.dtype) && !x.data.empty() ? -std::numeric_limits<double>::infinity() : lowest_value(x.dtype);
 }
@@ -123,7 +123,7 @@ void evaluate<Op::cummax>(const Call& call) {
     std::int64_t best = -1;
     for (std::int64_t step = 0; step < along.size; ++step) {
       const std::int64_t p = attrs.reverse ? along.size - 1 - step : step, at = along.at(o, p, i);
-      // NaN stays.
+      // A NaN stays the maximum.
       if (best < 0 || (!std::isnan(x.data[along.at(o, best, i)]) && !(x.data[at] <= x.data[along.at(o, best, i)])))
         best = p;
       call.out(0).data[at] = x.data[along.at(o, best, i)];

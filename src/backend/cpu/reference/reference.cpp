@@ -68,7 +68,7 @@ class Run {
  private:
   Value& value(TensorId id) { return values_[static_cast<std::size_t>(id)]; }
 
-  // The last node that reads each tensor; -1 where nothing to keep depends on it, and past the end for what is kept.
+  // The last node that reads each tensor; -1 if nothing to keep depends on it, and past the end for tensors to keep.
   std::vector<int> last_uses(const std::vector<TensorId>& keep) const {
     std::vector<int> last(graph_.tensors.size(), -1);
     const auto count = static_cast<NodeId>(graph_.nodes.size());

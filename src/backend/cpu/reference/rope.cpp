@@ -13,7 +13,7 @@ void evaluate<Op::rope>(const Call& call) {
   const std::int64_t heads = x.shape[1], time = x.shape[2], size = x.shape[3];
   const RopeTable table = rope_table(attrs, size);
   const auto pairs = static_cast<std::int64_t>(table.frequencies.size());
-  call.out().data = x.data;  // the features that do not rotate
+  call.out().data = x.data;  // keeps the features that do not rotate
   for (std::int64_t row = 0; row < x.shape[0] * heads * time; ++row) {
     const std::int64_t b = row / (heads * time), t = row % time;
     const double position = call.has(1) ? call.in(1).data[b * time + t] : static_cast<double>(t);

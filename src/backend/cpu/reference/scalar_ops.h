@@ -47,7 +47,7 @@ T negative(T x) {
     return static_cast<T>(0u - static_cast<std::uint32_t>(x));
 }
 
-/// x * weight, for a weight that falls to 0 faster than x grows to minus infinity.
+/// x * weight, for a weight that falls to 0 faster than x falls to minus infinity.
 inline double vanishing(double x, double weight) { return weight == 0 ? 0 : x * weight; }
 
 /// The order of max, argmax, top_k and argsort: NaN is above infinity, and equal to itself.
