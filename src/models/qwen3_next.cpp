@@ -6,7 +6,7 @@
 namespace jerboa::models {
 namespace {
 
-// Two products, in which all that belongs to a head of keys is together.
+// Two products, with all features of a key head side by side.
 DeltaProjections joint_projections(const Decoder& decoder, const DeltaForm& form, const std::string& name,
                                    const Tensor& x) {
   const int keys = form.key_heads * form.key_size, values = form.value_heads * form.value_size;

@@ -21,7 +21,7 @@ Sizes shape_of_parts(const Sizes& whole, std::size_t count) {
   return {whole.at(0) * whole.at(1) / static_cast<std::int64_t>(count), whole.at(2)};
 }
 
-// Where checkpoints that also see or hear keep their text model.
+// The names of a text model's tensors in multimodal checkpoints.
 std::vector<std::string> names_beside_towers(const std::string& name) {
   const std::string model = "model.";
   if (!name.starts_with(model)) return {"language_model." + name};  // the head
@@ -29,7 +29,7 @@ std::vector<std::string> names_beside_towers(const std::string& name) {
   return {"model.language_model." + rest, "language_model.model." + rest, "model.text_model." + rest};
 }
 
-// The names that the tensors may have which a parameter is stacked from.
+// The possible names of the tensors that are stacked into a parameter.
 std::vector<std::vector<std::string>> possible_parts(const std::string& name, const Shape& shape,
                                                      const Family& family) {
   std::vector<std::vector<std::string>> all;
