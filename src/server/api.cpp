@@ -141,7 +141,7 @@ const ServerTools* Api::tools_for(Json& body, bool of_chat) const {
   return &tools_;
 }
 
-// The three formats of OpenAI's for the same thing: how a request is read, answered and computed.
+// OpenAI's three formats for generation, each with the functions that parse, answer and run it.
 void Api::add_generation() {
   const auto add = [this](const char* path, auto make) {
     routes_.push_back(

@@ -16,7 +16,7 @@ Json parsed_arguments(const std::string& text) {
   return parse_ordered_json(text, "the arguments");
 }
 
-// Templates read the arguments as an object; what is not one stays the text that it is.
+// Templates read arguments as an object; anything else is passed as text.
 Json arguments_json(const std::string& text) {
   try {
     Json arguments = parsed_arguments(text);
