@@ -25,7 +25,7 @@ const databaseName = "jerboa-train";
 const storeName = "runs";
 const timeIndex = "savedAt";
 const databaseVersion = 2; // 1 had no index
-const mostRuns = 4;
+const maxRuns = 4;
 
 function open(): Promise<IDBDatabase> {
   return new Promise((resolve, reject) => {
@@ -72,7 +72,7 @@ export async function saveRun(run: SavedRun): Promise<void> {
     cursor.onsuccess = () => {
       if (cursor.result === null) return;
       const model = cursor.result.primaryKey;
-      if (model !== run.model && ++others >= mostRuns) store.delete(model);
+      if (model !== run.model && ++others >= maxRuns) store.delete(model);
       cursor.result.continue();
     };
     return store.put(run, run.model);

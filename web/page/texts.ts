@@ -7,10 +7,10 @@ export interface NamedText {
   readonly bytes: Uint8Array<ArrayBuffer>;
 }
 
-const mostBytes = 256 * 2 ** 20;
+const maxBytes = 256 * 2 ** 20;
 
 export async function readText(file: File): Promise<NamedText> {
-  if (file.size > mostBytes) throw new UsageError(`${file.name} has ${sizeText(file.size)}; this page takes texts of up to ${sizeText(mostBytes)}`);
+  if (file.size > maxBytes) throw new UsageError(`${file.name} has ${sizeText(file.size)}; this page takes texts of up to ${sizeText(maxBytes)}`);
   const bytes = new Uint8Array(await file.arrayBuffer());
   if (bytes.subarray(0, 65536).includes(0)) throw new UsageError(`${file.name} is not a text: it has zero bytes`);
   return { name: file.name, bytes };

@@ -34,7 +34,7 @@ export interface StepResult {
 }
 
 const entriesUsed = ["step", "decode"] as const;
-const mostSteps = 1e7;
+const maxSteps = 1e7;
 const sampling = { temperature: 0.8, top_k: 40 };
 
 export class Trainee {
@@ -113,8 +113,8 @@ export class Trainee {
 /** The page keeps a loss for each step. Throws FileError if the checkpoint is of a step that no run reaches. */
 export function checkSteps(checkpoint: Uint8Array<ArrayBuffer>): void {
   const step = readSafetensors(checkpoint).tensors.get(`${statePrefix}step`)?.data[0] ?? 0;
-  if (!Number.isSafeInteger(step) || step < 0 || step > mostSteps)
-    throw new FileError(`the checkpoint is of step ${step}, but must be of one from 0 to ${mostSteps.toLocaleString("en")}`);
+  if (!Number.isSafeInteger(step) || step < 0 || step > maxSteps)
+    throw new FileError(`the checkpoint is of step ${step}, but must be of one from 0 to ${maxSteps.toLocaleString("en")}`);
 }
 
 // Of [1, heads, time, time], what the last position attends to, by head.

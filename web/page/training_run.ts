@@ -20,7 +20,7 @@ const stepsUnderWay = 3; // submitted before the first of them is read, so that 
 const bytesPerSample = 160;
 const leastBytesPerSample = 16;
 const millisecondsPerSample = 2500; // a slow device writes less
-const mostSamples = 48;
+const maxSamples = 48;
 const leastMillisecondsBetweenSamples = 1500;
 const trainingPerWriting = 4; // writing takes at most a fifth of the time
 const millisecondsBetweenSaves = 15_000;
@@ -202,6 +202,6 @@ export class TrainingRun {
 
 /** Every second one of the older samples goes when there are too many. */
 function thinned(samples: Sample[]): Sample[] {
-  if (samples.length <= mostSamples) return samples;
+  if (samples.length <= maxSamples) return samples;
   return samples.filter((_, i) => i >= samples.length - 8 || i % 2 === 0);
 }

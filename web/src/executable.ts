@@ -9,7 +9,7 @@ import { type Tensor, bitsOf, bytesOf } from "./tensor.js";
 
 const uniformAlignment = 256;
 /** Results that stay on the device until they are read; older ones are moved to host memory. */
-const mostUnread = 16;
+const maxUnread = 16;
 
 function wholeWords(bytes: number): number {
   return Math.ceil(bytes / 4) * 4;
@@ -184,7 +184,7 @@ export class Executable {
     });
     this.unread.add(result);
     for (const oldest of this.unread) {
-      if (this.unread.size <= mostUnread) break;
+      if (this.unread.size <= maxUnread) break;
       this.unread.delete(oldest);
       oldest.moveToHost();
     }

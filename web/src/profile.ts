@@ -12,12 +12,12 @@ export interface StepTimes {
 /** Encodes a step; a pass that it begins takes `timestamps`, if there are any. */
 export type EncodeStep = (encoder: GPUCommandEncoder, number: number, timestamps?: GPUComputePassTimestampWrites) => void;
 
-const mostQueries = 4096;
+const maxQueries = 4096;
 
 /** Runs steps in order, with timestamps where the device has them. */
 export async function timeSteps(gpu: Gpu, name: string, count: number, encode: EncodeStep): Promise<StepTimes> {
   if (!gpu.device.features.has("timestamp-query")) return { areTimestamps: false, milliseconds: await timeSubmits(gpu, name, count, encode) };
-  if (2 * count > mostQueries) throw new UsageError(`entry ${name} has ${count} steps; at most ${mostQueries / 2} can be timed`);
+  if (2 * count > maxQueries) throw new UsageError(`entry ${name} has ${count} steps; at most ${maxQueries / 2} can be timed`);
   return { areTimestamps: true, milliseconds: await readTimestamps(gpu, name, count, encode) };
 }
 

@@ -95,8 +95,8 @@ export interface ProgramFile {
 }
 
 /** No buffer is larger. */
-const mostBytes = 2 ** 40;
-const mostWorkgroups = 65535 ** 2;
+const maxBytes = 2 ** 40;
+const maxWorkgroups = 65535 ** 2;
 const places: readonly BufferPlace[] = ["storage", "input", "constant", "arena", "pool"];
 const initKinds = ["constant", "normal", "uniform"] as const;
 
@@ -137,7 +137,7 @@ class Reader {
     };
     const isParameter = asFlag(row["is_param"], `${name}: is_param`);
     const sizes = evaluateShape(shape, noSymbols);
-    if (sizes.some((size) => size < 0) || byteCount(dtype, sizes) > mostBytes) throw new FileError(`${name} cannot be [${sizes.join(", ")}]`);
+    if (sizes.some((size) => size < 0) || byteCount(dtype, sizes) > maxBytes) throw new FileError(`${name} cannot be [${sizes.join(", ")}]`);
     return { name, dtype, shape: sizes, isParameter, init };
   }
 
@@ -154,7 +154,7 @@ class Reader {
     const row = asObject(value, "a buffer");
     const name = asText(row["name"], "a buffer's name");
     const where = places[asIndex(row["where"], `${name}: where`, places.length)]!;
-    const bytes = asIndex(row["bytes"], `${name}: bytes`, mostBytes);
+    const bytes = asIndex(row["bytes"], `${name}: bytes`, maxBytes);
     if (where === "arena") {
       const arena = asIndex(row["arena"], `${name}: arena`, arenas.length);
       const offset = asIndex(row["offset"], `${name}: offset`);
@@ -195,8 +195,8 @@ class Reader {
       const fields = asObject(item, `${label}: a binding`);
       const binding = {
         buffer: asIndex(fields["buffer"], `${label}: buffer`, buffers.length),
-        offset: asIndex(fields["offset"], `${label}: offset`, mostBytes),
-        bytes: asIndex(fields["bytes"], `${label}: bytes`, mostBytes),
+        offset: asIndex(fields["offset"], `${label}: offset`, maxBytes),
+        bytes: asIndex(fields["bytes"], `${label}: bytes`, maxBytes),
         written: asFlag(fields["written"], `${label}: written`),
         readWrite: asFlag(fields["read_write"], `${label}: read_write`),
       };
@@ -217,7 +217,7 @@ class Reader {
     };
     for (const symbols of this.corners) {
       const workgroups = step.workgroups.evaluate(symbols);
-      if (workgroups < 0 || workgroups > mostWorkgroups) throw new FileError(`${label}: ${workgroups} workgroups are out of range`);
+      if (workgroups < 0 || workgroups > maxWorkgroups) throw new FileError(`${label}: ${workgroups} workgroups are out of range`);
       for (const size of step.sizes)
         if (Math.abs(size.evaluate(symbols)) > 0xffffffff) throw new FileError(`${label}: ${size.text} does not fit u32`);
     }
@@ -254,7 +254,7 @@ class Reader {
     const gpu = asObject(code, `${name}: its code`);
     const list = (object: JsonObject, field: string) => asList(object[field], `${name}: ${field}`);
     const inputs = list(row, "inputs").map((item) => this.port(item));
-    const arenas = list(memory, "arenas").map((bytes) => asIndex(bytes, `${name}: an arena`, mostBytes + 1));
+    const arenas = list(memory, "arenas").map((bytes) => asIndex(bytes, `${name}: an arena`, maxBytes + 1));
     const constants = list(row, "constants").map((item) => this.constant(item));
     const rows = list(memory, "buffers");
     const buffers = rows.map((item) => this.buffer(item, arenas, constants, rows.length));
@@ -278,7 +278,7 @@ class Reader {
         name: asText(shader["name"], "a shader's name"),
         source: asText(shader["source"], "a shader's source"),
         threads: asIndex(shader["threads"], `${name}: threads`, 2 ** 31, 1),
-        workgroupBytes: asIndex(shader["workgroup_bytes"], `${name}: workgroup_bytes`, mostBytes),
+        workgroupBytes: asIndex(shader["workgroup_bytes"], `${name}: workgroup_bytes`, maxBytes),
       };
     });
     return {

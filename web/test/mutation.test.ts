@@ -52,16 +52,16 @@ interface Case {
   readonly name: string;
   readonly rounds: number;
   /** Most of the time goes into the shaders of those that run. */
-  readonly mostRuns: number;
+  readonly maxRuns: number;
   readonly symbols: ReadonlyMap<string, number>;
   /** By entry, as the case's own program has them. */
   inputs(entry: string): Promise<Record<string, Tensor>>;
 }
 
 const cases: Case[] = [
-  { name: "regression", rounds: 400, mostRuns: 60, symbols: new Map([["N", x.shape[0]!]]), inputs: async () => ({ x, y }) },
+  { name: "regression", rounds: 400, maxRuns: 60, symbols: new Map([["N", x.shape[0]!]]), inputs: async () => ({ x, y }) },
   // Gathers, reductions, and attention over caches.
-  { name: "llama_decode", rounds: 400, mostRuns: 20, symbols: new Map([["T", 7]]), inputs: firstInputs },
+  { name: "llama_decode", rounds: 400, maxRuns: 20, symbols: new Map([["T", 7]]), inputs: firstInputs },
 ];
 
 /** Those of the first run of the entry. */
@@ -77,7 +77,7 @@ function isSmall(loaded: Program, symbols: ReadonlyMap<string, number>): boolean
   return steps.every((step) => step.workgroups.evaluate(symbols) < 2000 && step.sizes.every((size) => Math.abs(size.evaluate(symbols)) < 2000));
 }
 
-for (const { name, rounds, mostRuns, symbols, inputs } of cases)
+for (const { name, rounds, maxRuns, symbols, inputs } of cases)
   test(`programs with anything changed are refused or run: ${name}`, { timeout: 600_000 }, () =>
     withDevice(async (device) => {
       const program = await readCase(name)("program.jerboa");
@@ -90,7 +90,7 @@ for (const { name, rounds, mostRuns, symbols, inputs } of cases)
         });
         try {
           const loaded = await Program.load(device, bytes);
-          if (!isSmall(loaded, symbols) || ran >= mostRuns) continue;
+          if (!isSmall(loaded, symbols) || ran >= maxRuns) continue;
           const session = await loaded.createSession();
           try {
             for (const entry of loaded.entries) {

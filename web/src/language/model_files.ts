@@ -8,7 +8,7 @@ import type { FileFacts, ModelSource } from "./source.js";
 const smallFiles = ["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"];
 const otherTokenizers = ["tokenizer.model", "tokenizer.bin"];
 const headerLengthBytes = 8;
-const mostHeaderBytes = 100e6; // as the format says
+const maxHeaderBytes = 100e6; // as the format says
 
 export interface LoadedFile {
   readonly name: string;
@@ -60,7 +60,7 @@ async function readHeader(source: ModelSource, name: string, signal: AbortSignal
   if (size === undefined) throw new FileError(`${source.name}: the server does not say how large ${name} is`);
   const first = await source.range(name, 0, Math.min(headerLengthBytes, size), signal);
   const length = first.length < headerLengthBytes ? 0 : Number(new DataView(first.buffer).getBigUint64(0, true));
-  if (length > mostHeaderBytes) throw new FileError(`${source.name}: ${name} is not a safetensors file: its header would have ${length} bytes, and at most ${mostHeaderBytes} are allowed`);
+  if (length > maxHeaderBytes) throw new FileError(`${source.name}: ${name} is not a safetensors file: its header would have ${length} bytes, and at most ${maxHeaderBytes} are allowed`);
   const end = Math.min(size, headerLengthBytes + length); // the compiler refuses what is wrong with it
   return { name, size, version: versionOf(facts), bytes: await source.range(name, 0, end, signal) };
 }
