@@ -10,7 +10,7 @@ namespace jerboa::mcp {
 namespace {
 
 constexpr double slice_seconds = 0.05;  // between looks at whether a call was cancelled
-constexpr int most_pages = 1000;        // of a list of tools
+constexpr int max_pages = 1000;         // of a list of tools
 constexpr double least_handshake_seconds = 60;
 
 using Clock = std::chrono::steady_clock;
@@ -130,7 +130,7 @@ Json Client::wait_for(std::int64_t id, const std::string& method, const CallCont
 std::vector<Json> Client::list_tools(const CallContext& context) {
   std::vector<Json> tools;
   Json params = Json::object();
-  for (int page = 0; page < most_pages; ++page) {
+  for (int page = 0; page < max_pages; ++page) {
     const Json result = request("tools/list", params, context);
     const Json listed = result.is_object() ? result.value("tools", Json::array()) : Json::array();
     for (const Json& tool : listed)

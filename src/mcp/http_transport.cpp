@@ -11,7 +11,7 @@
 namespace jerboa::mcp {
 namespace {
 
-constexpr std::size_t most_message_bytes = 64 << 20;
+constexpr std::size_t max_message_bytes = 64 << 20;
 constexpr double seconds_to_notify = 10;
 
 using Easy = std::unique_ptr<CURL, decltype(&curl_easy_cleanup)>;
@@ -53,7 +53,7 @@ std::size_t receive_body(char* data, std::size_t size, std::size_t count, void* 
     exchange.events.add(bytes);
   else
     exchange.received += bytes;
-  return exchange.received.size() + exchange.events.pending() > most_message_bytes ? 0 : bytes.size();
+  return exchange.received.size() + exchange.events.pending() > max_message_bytes ? 0 : bytes.size();
 }
 
 std::size_t receive_header(char* data, std::size_t size, std::size_t count, void* to) {

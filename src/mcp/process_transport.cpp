@@ -21,7 +21,7 @@
 namespace jerboa::mcp {
 namespace {
 
-constexpr std::size_t most_message_bytes = 64 << 20;
+constexpr std::size_t max_message_bytes = 64 << 20;
 constexpr std::size_t kept_error_bytes = 4096;
 constexpr double seconds_to_end = 2;
 
@@ -152,7 +152,7 @@ class ProcessTransport final : public Transport {
         remember(*line + "\n");  // not a message, but what it says may explain an error
       }
     }
-    if (lines_.size() > most_message_bytes) throw McpError(fmt::format("{}: a message is too long", program_));
+    if (lines_.size() > max_message_bytes) throw McpError(fmt::format("{}: a message is too long", program_));
     return std::nullopt;
   }
 

@@ -21,7 +21,7 @@
 namespace jerboa::mcp {
 namespace {
 
-constexpr std::size_t most_message_bytes = 64 << 20;
+constexpr std::size_t max_message_bytes = 64 << 20;
 
 struct Call {
   Json id, params;
@@ -55,7 +55,7 @@ class ServedConnection {
       lines.add({part.data(), static_cast<std::size_t>(count)});
       while (const auto line = lines.take())
         if (!line->empty()) handle(*line);
-      if (lines.size() > most_message_bytes) break;
+      if (lines.size() > max_message_bytes) break;
     }
     const std::lock_guard lock(mutex_);
     is_over_ = true;

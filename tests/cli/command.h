@@ -17,8 +17,8 @@ struct Outcome {
 struct RunSettings {
   std::string input = {};  ///< standard input
   std::map<std::string, std::string> variables = {};
-  std::string output = {};          ///< a path for standard output, such as /dev/full; by default it is collected
-  std::size_t most_file_bytes = 0;  ///< that it can write into a file, as if the disk were full then; 0: any number
+  std::string output = {};         ///< a path for standard output, such as /dev/full; by default it is collected
+  std::size_t max_file_bytes = 0;  ///< that it can write into a file, as if the disk were full then; 0: any number
 };
 
 /// Runs `jerboa` with these arguments, without a shell or a terminal.

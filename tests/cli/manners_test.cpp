@@ -194,7 +194,7 @@ TEST(Manners, AFailedTrainingKeepsTheOldTokenizer) {
   ASSERT_EQ(first.code, 0) << first.err;
   const std::string before = read_text(output);
   const Outcome second =
-      run_command({"tokenizer", "train", "-o", output, "--vocab-size", "290", text}, {.most_file_bytes = 100});
+      run_command({"tokenizer", "train", "-o", output, "--vocab-size", "290", text}, {.max_file_bytes = 100});
   EXPECT_EQ(second.code, 1);
   EXPECT_NE(second.err.find(output + ": cannot write"), std::string::npos) << second.err;
   EXPECT_EQ(read_text(output), before);

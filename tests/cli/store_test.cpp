@@ -280,7 +280,7 @@ TEST_F(StoreTest, CtrlCEndsAPullWith130InEveryPhase) {
 TEST_F(StoreTest, WorksWithoutRoomForQuantisedWeights) {
   ASSERT_EQ(jerboa({"pull", model_.name(), "--name", "tiny"}).code, 0);
   RunSettings settings{.variables = {{"JERBOA_HOME", home_.path().string()}}};
-  settings.most_file_bytes = 2048;
+  settings.max_file_bytes = 2048;
   const Outcome outcome = run_command(
       {"generate", "tiny", "x", "--max-tokens", "2", "--device", "cpu", "--weights", "int8", "--greedy"}, settings);
   EXPECT_EQ(outcome.code, 0) << outcome.err;

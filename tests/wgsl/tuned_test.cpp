@@ -532,13 +532,13 @@ TEST(BestForm, IsComparedWithWhatWasMeasuredBesideIt) {
 // A device whose clock slows down with every run.
 struct FakeClock {
   double factor = 1;
-  int alive = 0, most_alive = 0;
+  int alive = 0, max_alive = 0;
 };
 
 class FakeKernel final : public detail::CompiledKernel {
  public:
   FakeKernel(FakeClock& clock, double seconds, double value) : clock_(clock), seconds_(seconds), value_(value) {
-    clock_.most_alive = std::max(clock_.most_alive, ++clock_.alive);
+    clock_.max_alive = std::max(clock_.max_alive, ++clock_.alive);
   }
   ~FakeKernel() override { --clock_.alive; }
   HostTensor result() override {
@@ -566,7 +566,7 @@ TEST(FormContest, ComparesTwoFormsAtATimeInTurns) {
   contest.measure(form(2), product(0.5, std::nan("")));
   for (int rows = 3; rows < 40; ++rows) contest.measure(form(rows), product(0.99, 100));
   contest.measure(form(40), product(0.9, 100.05));
-  EXPECT_EQ(clock.most_alive, 2);
+  EXPECT_EQ(clock.max_alive, 2);
   EXPECT_EQ(warmed, 38) << "all but the two that disagree";
   ASSERT_EQ(contest.measured().size(), 40u);
   EXPECT_FALSE(contest.measured()[0].agrees);
