@@ -43,7 +43,7 @@ struct EmbedCommand {
     return options;
   }
 
-  // The lines of a file that are most like each text.
+  // Prints the lines of a file that are most similar to each text.
   void find(const std::vector<std::string>& queries) const {
     const auto lines = read_lines(search);
     if (lines.empty()) throw BadArguments(fmt::format("--search: {} has no lines", search));

@@ -15,7 +15,7 @@ struct ImportCommand {
   std::string file, folder, tokenizer;
 
   void run() const {
-    if (!tokenizer.empty()) Tokenizer::load(tokenizer);  // before anything is written
+    if (!tokenizer.empty()) Tokenizer::load(tokenizer);  // fail before anything is written
     const Waiting waiting("importing " + file);
     models::import_llama2c(file, folder, tokenizer);
   }

@@ -17,9 +17,9 @@
 namespace jerboa::cli {
 namespace {
 
-constexpr int most_tokens = 1 << 24;
+constexpr int token_limit = 1 << 24;
 
-// Constraints name the file or the flag that they come from.
+// Errors in constraints name the flag, and the file if there is one.
 template <class Compile>
 std::shared_ptr<const Grammar> compiled(const std::string& flag, const Compile& compile) {
   try {
@@ -60,7 +60,7 @@ void ModelFlags::add_to(CLI::App& command, const std::string& context_help) {
   command
       .add_option("--weights", weights, "Type of the weights: f32, f16, bf16, int8 or int4; by default as in the file")
       ->check(one_of({"f32", "f16", "bf16", "int8", "int4"}));
-  command.add_option("--context", context, context_help)->check(whole_number(1, most_tokens));
+  command.add_option("--context", context, context_help)->check(whole_number(1, token_limit));
 }
 
 void DecoderFlags::add_to(CLI::App& command, const std::string& context_help) {
@@ -110,13 +110,13 @@ std::filesystem::path DraftFlags::draft_path() const {
 }
 
 LanguageModel LanguageFlags::open(const std::string& model) const {
-  // Before the model is loaded, in case there is no such model.
+  // Found before the model is loaded, so that a wrong name fails early.
   const std::filesystem::path drafts_with = draft_path();
   LanguageModel opened = DecoderFlags::open(model);
   if (!trace.empty()) opened.runner().start_trace();
   if (!draft_model.empty()) {
     const Waiting waiting(fmt::format("loading {}", draft_model));
-    opened.draft_with(drafts_with, {.device = chosen_device()});  // --context is the model's own
+    opened.draft_with(drafts_with, {.device = chosen_device()});  // --context applies to the main model only
   }
   return opened;
 }
@@ -127,17 +127,17 @@ void LanguageFlags::write_trace(LanguageModel& model) const {
 
 void LanguageFlags::add_sampling_to(CLI::App& command) {
   command.add_option("--max-tokens", max_tokens, "Maximum tokens of an answer; by default what the context holds")
-      ->check(whole_number(1, most_tokens));
+      ->check(whole_number(1, token_limit));
   command
       .add_option("--temperature", temperature,
-                  "Sampling temperature; 0 always picks the likeliest token. By default, this and the options below "
+                  "Sampling temperature; 0 always picks the most likely token. By default, this and the options below "
                   "are as the model's folder recommends")
       ->check(number_from(0, 1000));
-  command.add_option("--top-k", top_k, "Sample from the k likeliest tokens; 0 keeps all")
-      ->check(whole_number(0, most_tokens));
-  command.add_option("--top-p", top_p, "Sample from the likeliest tokens that together have this probability")
+  command.add_option("--top-k", top_k, "Sample from the k most likely tokens; 0 keeps all")
+      ->check(whole_number(0, token_limit));
+  command.add_option("--top-p", top_p, "Sample from the most likely tokens that together have this probability")
       ->check(number_above(0, 1));
-  command.add_option("--min-p", min_p, "Drop tokens less likely than this times the likeliest")
+  command.add_option("--min-p", min_p, "Drop tokens less likely than this times the most likely one")
       ->check(number_from(0, 1));
   command
       .add_option("--repetition-penalty", repetition_penalty, "Above 1, makes tokens that already occurred less likely")
@@ -150,9 +150,9 @@ void LanguageFlags::add_sampling_to(CLI::App& command) {
   command.add_option("--seed", seed, "Random seed, for reproducible answers; by default random")
       ->check(whole_number(0, std::numeric_limits<std::int64_t>::max()));
   one_value_each(command.add_option("--stop", stop, "End the answer before this text; may be given several times"));
-  auto* likeliest = command.add_flag("--greedy", greedy, "Always pick the likeliest token");
+  auto* greedy_flag = command.add_flag("--greedy", greedy, "Always pick the most likely token");
   for (const char* other : {"--temperature", "--top-k", "--top-p", "--min-p"})
-    likeliest->excludes(command.get_option(other));
+    greedy_flag->excludes(command.get_option(other));
 }
 
 void LanguageFlags::add_to(CLI::App& command) {
@@ -197,7 +197,7 @@ GenerateOptions LanguageFlags::generation(const LanguageModel& model) const {
           .sampling = sampling,
           .stop = stop,
           .grammar = grammar_,
-          .drafts = most_drafts()};
+          .drafts = max_drafts()};
 }
 
 double token_rate(const Generation& result) {

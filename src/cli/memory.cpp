@@ -25,7 +25,7 @@ std::string json_line(const nlohmann::ordered_json& json) {
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
-// The files under a folder but for hidden ones, in order.
+// The files in a folder and its subfolders, except hidden ones, in order.
 std::vector<fs::path> files_under(const fs::path& folder) {
   std::vector<fs::path> files;
   for (auto entry = fs::recursive_directory_iterator(folder); entry != fs::recursive_directory_iterator(); ++entry) {

@@ -28,7 +28,7 @@ struct QuantiseCommand {
     const bool person = is_terminal(STDERR_FILENO);
     CalibrationOptions options{.device = Device::by_name(device)};
     const std::string read = text == "self" ? written_text() : std::string(FileContent(text).text());
-    if (text == "self") options.tokens = 12288;  // it has no topic, so more of it is needed
+    if (text == "self") options.tokens = 12288;  // more than of a given text, because it has no topic
     if (person)
       options.on_progress = [](std::size_t number, std::size_t count) {
         fmt::print(stderr, "\rmatrix {} of {}", number, count);

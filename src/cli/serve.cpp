@@ -24,7 +24,7 @@
 namespace jerboa::cli {
 namespace {
 
-// NAME=PATH, or a path whose last part is the name.
+// Parses NAME=PATH, or a path whose last part becomes the name.
 server::ServedModel served_model(const std::string& argument, std::optional<DType> weights) {
   const std::size_t equals = argument.find('=');
   const bool is_named = equals != std::string::npos && !std::filesystem::exists(argument);
@@ -38,7 +38,7 @@ server::ServedModel served_model(const std::string& argument, std::optional<DTyp
   return {path.extension() == ".gguf" ? path.stem().string() : path.filename().string(), path};
 }
 
-// A client serves one call at a time, so the calls of its tools wait for each other.
+// A client serves one call at a time, so calls of its tools wait for each other.
 std::vector<server::ServerTool> server_tools(const std::vector<mcp::ServerConfig>& servers) {
   std::vector<mcp::Tool> all;
   for (const mcp::ServerConfig& server : servers) {
@@ -49,7 +49,7 @@ std::vector<server::ServerTool> server_tools(const std::vector<mcp::ServerConfig
         std::unique_lock lock(*mutex, std::defer_lock);
         while (!lock.try_lock_for(std::chrono::milliseconds(20)))
           if (context.is_cancelled()) break;
-        // Nobody may be left by the time it is this call's turn.
+        // The caller may have left while this call waited.
         if (context.is_cancelled()) throw mcp::McpError("cancelled");
         return call(arguments, context);
       };
@@ -75,7 +75,7 @@ struct ServeCommand {
   void run() {
     flags.check();
     drafting.check_drafts();
-    if (deterministic && drafting.most_drafts() > 0)
+    if (deterministic && drafting.max_drafts() > 0)
       throw BadArguments("--deterministic drafts nothing; leave out --drafts and --draft-model");
     const std::vector<mcp::ServerConfig> mcp_servers = read_servers();
     options.api_key = chosen_key();
@@ -92,7 +92,7 @@ struct ServeCommand {
     server::Server server(std::move(served), options);
     if (!lazy) {
       std::optional<Waiting> waiting;
-      if (quiet) waiting.emplace("loading " + models.front());  // the log tells of it otherwise
+      if (quiet) waiting.emplace("loading " + models.front());  // otherwise the log reports it
       server.load_first();
     }
     server.run([&] { announce(server.port()); });
@@ -103,7 +103,7 @@ struct ServeCommand {
     std::vector<server::ServedModel> served;
     for (const std::string& model : models) {
       served.push_back(served_model(model, flags.options().weights));
-      served.back().drafts = drafting.most_drafts();
+      served.back().drafts = drafting.max_drafts();
     }
     served.front().draft_model = drafting.draft_path();
     return served;
@@ -127,7 +127,7 @@ struct ServeCommand {
     }
   }
 
-  // A key that is empty comes from a variable that is not set, and would leave the server open.
+  // An empty key comes from an unset variable, and would leave the server open.
   std::string chosen_key() const {
     const char* variable = std::getenv("JERBOA_API_KEY");
     if (!api_key && variable == nullptr) return {};

@@ -13,7 +13,7 @@
 namespace jerboa::cli {
 namespace {
 
-// Tries out a configuration without a model.
+// Tests a configuration without a model.
 struct ToolsCommand {
   std::string config, tool, arguments = "{}";
   double seconds = 0;

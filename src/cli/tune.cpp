@@ -42,7 +42,7 @@ Graph training_graph_of(TrainingShape shape, Precision chosen) {
   return training_graph({{"ids", ids, DType::i32}, {"targets", ids, DType::i32}}, loss, Adam{}, {}, precision);
 }
 
-// Throws BadArguments that suggests what may have been meant.
+// Throws BadArguments with a suggestion if there is no such model.
 std::filesystem::path path_of_model(const std::string& name) {
   try {
     return model_path(name);
@@ -79,7 +79,7 @@ struct TuneCommand {
       throw BadArguments("--device must be webgpu or webgpu:NAME: only GPUs are tuned");
     std::vector<Graph> graphs;
     for (const std::string& name : shapes) add_graphs(name, graphs);
-    // Whatever was tuned before, even if its file is damaged.
+    // Ignores what was tuned before, even if its file is damaged.
     const std::string adapter = device == webgpu ? "" : device.substr(webgpu.size() + 1);
     const Device chosen = Device::webgpu({.adapter = adapter, .tuned_forms = ""});
     const std::filesystem::path file = output_file(chosen);
@@ -136,7 +136,7 @@ struct TuneCommand {
     add_model(name, graphs);
   }
 
-  // A decoder's steps: one token, and a prompt.
+  // Adds a decoder's steps: one token, and a prompt.
   void add_model(const std::string& name, std::vector<Graph>& graphs) const {
     const std::filesystem::path path = path_of_model(name);
     const models::ModelFolder folder = models::open_model_folder(path);
