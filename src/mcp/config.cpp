@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t longest_name = 64;
 
-// An object of the file, and where it is, for messages.
+// An object of the file, with its location for messages.
 class Entry {
  public:
   Entry(const Json& json, std::string where) : json_(json), where_(std::move(where)) {
@@ -83,7 +83,7 @@ ServerConfig read_server(const std::string& name, const Entry& entry) {
   return server;
 }
 
-// Models write names of tools in these characters.
+// Replaces characters that models cannot write in the names of tools.
 std::string plain_name(std::string name) {
   for (char& c : name)
     if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-')) c = '_';
