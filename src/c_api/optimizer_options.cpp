@@ -24,7 +24,7 @@ LearningRate rate_of(const nlohmann::json& json, double otherwise) {
   return cosine ? warmup_cosine(peak, warmup, total, floor) : warmup_linear(peak, warmup, total, floor);
 }
 
-// Adam and AdamW have these in common.
+// Shared by Adam and AdamW.
 template <class Kind>
 void read_moments(Kind& adam, Fields& fields) {
   adam.lr = rate_of(fields.value("lr"), 1e-3);

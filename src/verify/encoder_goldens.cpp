@@ -81,7 +81,7 @@ class EncoderGoldens : GoldenFolder {
     return {name, !wrong, wrong.value_or("")};
   }
 
-  // What padding gets is never used.
+  // Drops the values of padding, which are never used.
   static std::vector<double> within_texts(const std::vector<double>& all, const Sizes& shape,
                                           const HostTensor& lengths) {
     std::vector<double> texts;
