@@ -9,7 +9,7 @@
 namespace jerboa::c_api {
 namespace {
 
-constexpr std::int64_t max_bytes = std::int64_t{1} << 53;  // the integers that a JavaScript number represents exactly
+constexpr std::int64_t max_bytes = std::int64_t{1} << 53;  // exact in a JavaScript number
 
 void read_limits(WebGpuFacts& facts, Fields limits) {
   const auto bytes = [&](const char* key, std::uint64_t otherwise) {

@@ -230,8 +230,7 @@ class HttpTransport final : public Transport {
   void add_message(Exchange& exchange, const std::string& text) {
     try {
       Json parsed = parse_ordered_json(text, "a message");
-      for (Json& message :
-           parsed.is_array() ? parsed : parsed = Json::array({parsed})) {  // a batch, or a single message
+      for (Json& message : parsed.is_array() ? parsed : parsed = Json::array({parsed})) {  // a batch, or one
         if (!message.contains("method")) exchange.has_answered = true;
         messages_.push_back(std::move(message));
       }

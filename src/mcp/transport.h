@@ -32,9 +32,8 @@ class Transport {
 /// How to start a server as a process.
 struct ProcessOptions {
   std::vector<std::string> command;
-  std::map<std::string, std::string> variables =
-      {};                   ///< environment variables, in addition to a few that every program needs
-  std::string folder = {};  ///< working folder; by default that of this process
+  std::map<std::string, std::string> variables = {};  ///< of the environment, besides a few that every program needs
+  std::string folder = {};                            ///< working folder; by default that of this process
 };
 
 /// A process whose standard input and output are the connection, one message per line. Ctrl-C in this terminal does not

@@ -171,8 +171,7 @@ class TrainGoldens {
       const bool later = gradient[i] == 0 && precision_ != Precision::full;
       if (gradient[i] == 0 && !later) continue;
       const double share = later || is_noise(gradient[i]) ? 1 : std::min(1.0, unit + rounding / std::abs(gradient[i]));
-      const double reach =
-          2 * learning_rate * static_cast<double>(steps_) * share;  // both may be off, in either direction
+      const double reach = 2 * learning_rate * static_cast<double>(steps_) * share;  // both may be off, either way
       if (std::abs(computed[i] - golden[i]) <= reach) computed[i] = golden[i];
     }
     return difference(computed, golden, tolerance_);
