@@ -4,7 +4,7 @@ import { test } from "node:test";
 import { Program, TextData, UsageError, openDevice, readSafetensors, tensor, writeSafetensors } from "../src/index.js";
 import { readCase, withDevice } from "./support.js";
 
-// Plain JavaScript can pass anything: each mistake is a UsageError that says what was given, never a TypeError.
+// Plain JavaScript can pass anything: each mistake is a UsageError that describes the argument, never a TypeError.
 
 const program = await readCase("regression")("program.jerboa");
 const x = tensor(Float32Array.from({ length: 60 }, (_, i) => Math.sin(i)), [10, 6]);

@@ -8,7 +8,7 @@ import { type WeightsJob, loadWeights } from "../src/language/weights.js";
 import { goldenFiles } from "./golden_model.js";
 import { withDevice } from "./support.js";
 
-// The cache of models, on a private file system and locks as browsers have them; Node has neither.
+// The cache of models, with fakes of the browser's private file system and locks, which Node lacks.
 
 class FakeFile {
   readonly kind = "file";
@@ -60,14 +60,14 @@ class FakeFolder {
 
 class Disk {
   quota = Number.POSITIVE_INFINITY;
-  failure: string | undefined; // of everything that is written
-  held = 0; // writes that have waited at the gate
+  failure: string | undefined; // fails all writes
+  held = 0; // writes that waited at the gate
   private gate: Promise<void> | undefined;
   openGate = () => {};
   readonly root = new FakeFolder(this);
   used = () => this.root.used();
 
-  /** Everything that is written from now on waits until the gate is opened. */
+  /** Blocks all further writes until the gate is opened. */
   closeGate(): void {
     this.gate = new Promise((resolve) => {
       this.openGate = () => {
@@ -85,7 +85,7 @@ class Disk {
   }
 }
 
-/** Locks of one thread: whoever asks for a name waits for those before. */
+/** Locks within one thread: requests for a name are granted one after another. */
 class FakeLocks {
   readonly asked: string[] = [];
   private readonly last = new Map<string, Promise<unknown>>();
@@ -278,7 +278,7 @@ test("clearing removes the models of one source, of one type of weights, or all"
   assert.deepEqual(await listCachedModels(), []);
 });
 
-/** A server, of which a test sees what is asked for. */
+/** A server that records its requests. */
 class FakeServer implements ModelSource {
   readonly name = address;
   readonly asked: string[] = [];
@@ -367,7 +367,7 @@ test("what is being fetched when weights are aborted fails without another error
   }
 });
 
-/** What a load leaves in the cache, in the order of the names. */
+/** The contents of the cache after a load, in the order of the names. */
 async function keptBytes(options: LoadOptions): Promise<Uint8Array[]> {
   (await LanguageModel.load(new FakeServer(goldenFiles("llama")), options)).dispose();
   const [kept] = (disk.root.children.get("jerboa-models") as FakeFolder).children.values();
@@ -375,7 +375,7 @@ async function keptBytes(options: LoadOptions): Promise<Uint8Array[]> {
   return files.map(([, file]) => (file as FakeFile).bytes);
 }
 
-// A new digest is right if parameters are meant to be kept in another way; visitors' caches must then be of a new format.
+// If parameters are deliberately stored in another way, update the digest and raise the cache's format.
 test("parameters are kept in the format that the cache names", () => withDevice(async (device) => {
   const hash = createHash("sha256");
   for (const weights of ["f32", "int4"] as const) {

@@ -28,8 +28,8 @@ function traced<T>(body: (x: graph.Tensor, y: graph.Tensor) => T, isTraining = f
   }
 }
 
-// The case "gpt" is the same model in C++, trained natively on the same text from the same seed.
-test("a model that is defined and trained here does what it does in C++, which loads it", () =>
+// The case "gpt" is the same model in C++, trained natively on the same text with the same seed.
+test("a model that is defined and trained here behaves as in C++, which loads it", () =>
   withDevice(async (device) => {
     const wanted = readSafetensors(await readCase("gpt")("webgpu.safetensors")).tensors;
     const optimizer = adamW({ lr: warmupCosine(2e-3, 20, 20, 2e-4), weightDecay: 0.1, clipNorm: 1 });
@@ -55,7 +55,7 @@ test("a model that is defined and trained here does what it does in C++, which l
     await writeFile(join(folder, "model.safetensors"), saved);
     await writeFile(join(folder, "outputs.safetensors"), writeSafetensors(new Map([["ids", ids], ["output", logits]])));
 
-    // Another trainer continues from there, with the optimizer's state.
+    // Another trainer continues from the checkpoint, with the optimizer's state.
     const other = await Trainer.create(new Gpt(sizes), nextTokenLoss, { device, compiler, optimizer, seed: 9 });
     await other.load(saved);
     const [next, again] = [await trainer.step(text.batch(20)), await other.step(text.batch(20))];

@@ -5,7 +5,7 @@ import { FileError, LanguageModel, type LoadOptions, type ModelSource, OutOfMemo
 import { goldenFiles, readGolden, tokenizer } from "./golden_model.js";
 import { withDevice } from "./support.js";
 
-// Checkpoints in other shapes than one file with the right names, and what is refused before it is loaded.
+// Checkpoints that are not just one file with the right names, and models that are refused before they are loaded.
 
 const golden = () => new Map(readSafetensors(new Uint8Array(readGolden("llama", "model.safetensors"))).tensors);
 

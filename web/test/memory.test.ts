@@ -9,8 +9,7 @@ import { DeviceError, LanguageModel, OutOfMemoryError, Program, type RunResult, 
 import { goldenFiles } from "./golden_model.js";
 import { changed, onlyEntry, readCase, withOwnDevice } from "./support.js";
 
-// What a page that stays open for hours needs: memory that stays where it was, one submit per step, and no error that
-// nobody hears of.
+// Requirements of a page that stays open for hours: constant memory, one submit per step, and no unreported errors.
 
 const program = await readCase("regression")("program.jerboa");
 const x = tensor(Float32Array.from({ length: 60 }, (_, i) => Math.sin(i)), [10, 6]);
@@ -84,7 +83,7 @@ test("what goes wrong with a result rejects its run, and is heard of nowhere els
 test("an addition to a session for which there is no room leaves no buffers behind", () =>
   withOwnDevice(async (device) => {
     const buffers = countBuffers(device);
-    const gpt = await readCase("gpt")("program.jerboa"); // whose step pools parameters
+    const gpt = await readCase("gpt")("program.jerboa"); // its step pools parameters
     const session = await (await Program.load(device, onlyEntry(gpt, "forward"))).createSession();
     const before = buffers.live();
     const step = await Program.load(device, onlyEntry(gpt, "step"));
@@ -128,7 +127,7 @@ test("of entries that are added together, none stays if one fails, and they can 
     assert.equal(buffers.live(), 0);
   }));
 
-/** A leak that grows slowly shows only after many steps, which `./dev test --full` takes. */
+/** A slow leak only shows after many steps, which `./dev test --full` runs. */
 const isLong = process.env["JERBOA_SOAK_SECONDS"] !== undefined;
 
 async function residentMegabytes(device: GPUDevice): Promise<number> {

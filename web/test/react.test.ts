@@ -38,7 +38,7 @@ class FakeTrainer {
 
 const batchOf = (step: number): Batch => ({ x: { dtype: "i32", shape: [1], data: Int32Array.of(step) } });
 
-/** Lets the page go on until something is so; a test that waits in vain ends at its own limit. */
+/** Lets the page run until a condition holds; a test that waits in vain ends at its time limit. */
 async function until(isSo: () => boolean): Promise<void> {
   for (const began = performance.now(); performance.now() - began < 60_000 && !isSo(); ) await act(() => new Promise<void>((resolve) => setTimeout(resolve, 1)));
   assert.ok(isSo());

@@ -66,7 +66,7 @@ test("runs that are not waited for happen in their order", () =>
 
 test("entries of another program are added to a session, in any order", () =>
   withDevice(async (device) => {
-    const gpt = await readCase("gpt")("program.jerboa"); // whose step pools parameters
+    const gpt = await readCase("gpt")("program.jerboa"); // its step pools parameters
     const ids = tensor(Int32Array.from({ length: 64 }, (_, i) => (i * 7) % 256), [4, 16]);
     const line = tensor(Int32Array.from({ length: 16 }, (_, i) => (i * 11) % 256), [1, 16]);
     const only = (name: string) => Program.load(device, onlyEntry(gpt, name));
@@ -134,7 +134,7 @@ test("mistakes are told by name, and change nothing", () =>
     assert.throws(() => session.upload(new Map([["up", zeros], ["down", zeros]])), /down is f32\[3, 24\] but was given/);
     assert.throws(() => session.load(new Uint8Array(3)), FileError);
     assert.deepEqual(await session.save(), before);
-    await session.run("step", { x: x.data, y: y.data }); // shapes that the program fixes need not be given
+    await session.run("step", { x: x.data, y: y.data }); // the program fixes these shapes
     const out = await session.run("forward", { x });
     await refused(out.read("loss"), /no output or capture loss; there are output/);
     await refused(out.number("output"), /not one number/);
@@ -195,7 +195,7 @@ test("damaged programs are refused", () =>
     await refused(changed(program, ({ programs }) => (programs.symbols = [])), /not an object|not a size/);
     await refused(changed(program, ({ needs }) => needs.features.push("telepathy")), /needs the feature telepathy, which this host \(0\.1\.0\) does not know/);
     await refused(changed(program, ({ needs }) => (needs.limits.wishes = 3)), /needs the limit wishes/);
-    // Checksums find all damage except between the sections.
+    // Checksums detect all damage except between the sections.
     for (let at = 0; at < program.length; at += Math.ceil(program.length / 150)) {
       const damaged = program.slice();
       damaged[at] = damaged[at]! ^ 0x11;

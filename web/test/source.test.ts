@@ -3,7 +3,7 @@ import { test } from "node:test";
 
 import { FileError, FileSource, JerboaError, NetworkError, UrlSource, UsageError } from "../src/index.js";
 
-// Where files come from: servers that are slow, busy or broken, and what a user picks.
+// Sources of files: slow, busy or broken servers, and files that a user picks.
 
 const content = Uint8Array.from({ length: 1000 }, (_, i) => i % 251);
 const address = "https://models.test/tiny";
@@ -13,7 +13,7 @@ interface Request {
   readonly range: string | undefined;
 }
 
-/** A server that answers with `answer`, by the number of the request, or as one that works. */
+/** A server that answers with the result of `answer` for the number of the request, and otherwise normally. */
 function serverOf(answer: (number: number, request: Request) => Response | Error | undefined = () => undefined) {
   const requests: Request[] = [];
   const request = (async (given: string, { headers, signal }: RequestInit) => {
@@ -33,7 +33,7 @@ function part({ range }: Request): Response {
   return new Response(content.slice(begin, last + 1), { status: range === undefined ? 200 : 206, headers });
 }
 
-/** Sends so many bytes of what was asked for, and breaks off. */
+/** Sends this many of the requested bytes, then breaks off. */
 function broken(request: Request, bytes: number): Response {
   const begin = Number(/bytes=(\d+)/.exec(request.range!)![1]);
   let isSent = false;

@@ -7,7 +7,7 @@ import { type Trainee, checkSteps } from "../page/trainee.js";
 import { type RunView, TrainingRun } from "../page/training_run.js";
 import { FileError, tensor, writeSafetensors } from "../src/index.js";
 
-// The training of the page, on a model without a device: its parameters are how many steps were submitted.
+// The page's training run, on a model without a device: its only parameter is the number of submitted steps.
 
 class FakeTrainee {
   readonly batch = 1;

@@ -8,9 +8,9 @@ export interface TrainerState {
   readonly status: TrainerStatus;
   /** Updates so far. */
   readonly step: number;
-  /** Of the last step; undefined before the first. */
+  /** The loss of the last step; undefined before the first. */
   readonly loss: number | undefined;
-  /** Why the status is "failed". */
+  /** The reason of the status "failed". */
   readonly error: Error | undefined;
 }
 
@@ -20,7 +20,7 @@ export interface TrainerHandle<M extends object, I extends Inputs> extends Train
   /** Trains until `pause` is called. */
   readonly train: () => void;
   readonly pause: () => void;
-  /** Pauses, and goes back to initial values. */
+  /** Pauses, and resets to initial values. */
   readonly reset: () => Promise<void>;
 }
 
