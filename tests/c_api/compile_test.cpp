@@ -116,7 +116,7 @@ struct Wrong {
   const char* message;
 };
 
-TEST(CApi, SaysWhatIsWrong) {
+TEST(CApi, ReportsErrors) {
   for (const Wrong& wrong : {
            Wrong{"{", JERBOA_USAGE_ERROR, "options"},
            Wrong{"[]", JERBOA_USAGE_ERROR, "options must be a JSON object"},

@@ -119,7 +119,7 @@ struct Wrong {
   const char* message;
 };
 
-TEST(GraphApi, SaysWhatIsWrongAtOnce) {
+TEST(GraphApi, ReportsErrorsAtOnce) {
   Builder builder(R"({"training": true})");
   const int a = builder.one("input", {}, {{"name", "a"}, {"shape", {8, 256}}});
   const int b = builder.one("input", {}, {{"name", "b"}, {"shape", {128, 512}}});

@@ -130,7 +130,7 @@ TEST(CApiLanguage, DescribesTheModelAndReadsItsParameters) {
   EXPECT_GT(found, 10);
 }
 
-TEST(CApiLanguage, WritesWhatTheHostDraws) {
+TEST(CApiLanguage, GeneratesTheTokensThatTheHostDraws) {
   Language language;
   EXPECT_TRUE(language.next().value.is_null());
   const Tokens prompt{5, 6, 7, 8};
@@ -187,7 +187,7 @@ TEST(CApiLanguage, TakesTheResultsThatAStepNames) {
   EXPECT_EQ(events[0].at("logprobs").at("likeliest"), Json::parse(R"([[97, -0.5]])")) << "3 is banned";
 }
 
-TEST(CApiLanguage, ReadsWhatASamplerIsTold) {
+TEST(CApiLanguage, ReadsSamplingOptions) {
   Language language;
   struct Wrong {
     const char* request;

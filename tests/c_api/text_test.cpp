@@ -76,7 +76,7 @@ TEST(CApiTokenizer, EncodesAndDecodes) {
   EXPECT_EQ(taken(buffer), "<s>aü");
 }
 
-TEST(CApiTokenizer, SaysWhatIsWrong) {
+TEST(CApiTokenizer, ReportsErrors) {
   jerboa_tokenizer* tokenizer = nullptr;
   const auto create = [&](const std::string& files) {
     return jerboa_tokenizer_create(unsigned_bytes(files), files.size(), &tokenizer);
@@ -153,7 +153,7 @@ std::int32_t drawn(const SamplerHandle& sampler, const std::vector<float>& logit
   return token;
 }
 
-TEST(CApiSampler, DrawsBySeedAndPenalisesWhatItHasSeen) {
+TEST(CApiSampler, DrawsBySeedAndPenalisesSeenTokens) {
   const std::vector<float> logits{0, 3, 2.5F, 1};
   EXPECT_EQ(drawn(make_sampler(R"({"sampling": {"temperature": 0}})"), logits), 1);
   const SamplerHandle penalised = make_sampler(R"({"sampling": {"temperature": 0, "repetition_penalty": 2}})");
@@ -186,7 +186,7 @@ TEST(CApiSampler, HoldsTheTextToAPattern) {
   EXPECT_EQ(tokens, (std::vector<std::int32_t>{4, 5, 1}));
 }
 
-TEST(CApiSampler, SaysWhatIsWrong) {
+TEST(CApiSampler, ReportsErrors) {
   jerboa_sampler* sampler = nullptr;
   const auto create = [&](const std::string& options) {
     return jerboa_sampler_create(options.data(), options.size(), nullptr, &sampler);

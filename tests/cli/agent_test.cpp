@@ -56,7 +56,7 @@ TEST_F(AgentTest, CallsAndReadsTheResult) {
     {"role": "assistant", "content": "It is 42."}])"));
 }
 
-TEST_F(AgentTest, TellsTheModelWhatWentWrong) {
+TEST_F(AgentTest, ReportsErrorsToTheModel) {
   run({{"", {{"ad", "{}"}, {"add", "{\"a\": "}, {"add", "[1]"}, {"add", "{\"a\": 1}"}, {"fail", ""}}}, {"Sorry."}});
   const auto result = [&](std::size_t i) { return messages[2 + i]["content"].get<std::string>(); };
   EXPECT_EQ(result(0), "error: there is no tool \"ad\"; there are add, fail");

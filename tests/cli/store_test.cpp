@@ -180,7 +180,7 @@ TEST_F(StoreTest, PullsFromAHub) {
   EXPECT_EQ(Json::parse(jerboa({"show", "tiny", "--json"}).out)["source"], "hf:org/tiny");
 }
 
-TEST_F(StoreTest, SendsTheTokenToTheHubAlone) {
+TEST_F(StoreTest, SendsTheTokenOnlyToTheHub) {
   serve_hub_model("secret");
   const Outcome refused = jerboa({"pull", "hf:org/tiny"});
   EXPECT_EQ(refused.code, 1);
@@ -234,7 +234,7 @@ TEST_F(StoreTest, PullsOneOfSeveralGgufFiles) {
             (home_ / "models" / "tiny" / "a.gguf").string());
 }
 
-TEST_F(StoreTest, LeavesOutWhatAnotherPullLeftBehind) {
+TEST_F(StoreTest, IgnoresRemainsOfAnotherPull) {
   serve_hub_model();
   std::filesystem::create_directories(home_ / "downloads" / "tiny");
   write_text(home_ / "downloads" / "tiny" / "other.safetensors", "of another revision");
@@ -317,7 +317,7 @@ TEST_F(StoreTest, BeginsAgainWhereThereAreNoRanges) {
   EXPECT_EQ(pulled.code, 0) << pulled.err;
 }
 
-TEST_F(StoreTest, RefusesWhatDoesNotHaveItsHash) {
+TEST_F(StoreTest, RefusesFilesWithTheWrongHash) {
   serve_hub_model();
   std::string weights = model_files().at("model.safetensors");
   weights[weights.size() / 2] ^= 1;

@@ -81,7 +81,7 @@ TEST_F(Tune, PrintsJson) {
   EXPECT_LE(row.at("seconds"), row.at("untuned_seconds"));
 }
 
-TEST_F(Tune, WritesWhereItIsTold) {
+TEST_F(Tune, WritesToTheGivenFile) {
   const std::string file = (folder_ / "some.json").string();
   const Outcome outcome = tune({"--shapes", "matmul8x32x12", "--output", file});
   ASSERT_EQ(outcome.code, 0) << outcome.err;

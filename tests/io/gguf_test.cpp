@@ -80,7 +80,7 @@ TEST(Gguf, ReadsMetadataOfEveryType) {
   }
 }
 
-TEST(Gguf, SaysWhatAValueIsNot) {
+TEST(Gguf, NamesTheExpectedTypeOfAValue) {
   GgufWriter writer;
   writer.u32("number", 1);
   writer.texts("texts", {"a"});

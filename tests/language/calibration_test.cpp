@@ -92,7 +92,7 @@ TEST(Calibration, TakesEveryKindOfDecoder) {
   }
 }
 
-TEST(Calibration, RefusesWhatItCannotUse) {
+TEST(Calibration, RefusesUnusableInput) {
   const test::ModelFolder original("llama");
   const test::TempFolder folder;
   test::expect_error<UsageError>([&] { quantise_calibrated(original.path(), folder / "x", DType::i4, "", on_cpu()); },

@@ -101,7 +101,7 @@ TEST(LanguageModelFromGguf, ReadsTextAndChat) {
   EXPECT_EQ(model.chat("Hi", greedy).tokens, model.continue_tokens(Tokens{1, 'H', 'i', 2}, greedy).tokens);
 }
 
-TEST(LanguageModelFromGguf, SaysWhatIsWrong) {
+TEST(LanguageModelFromGguf, ReportsErrors) {
   const test::TempFolder folder;
   test::write_text(folder / "a.gguf", "not a model");
   test::expect_error<FileError>([&] { open(folder / "a.gguf"); }, "a.gguf: not a GGUF file");

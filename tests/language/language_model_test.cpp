@@ -96,7 +96,7 @@ TEST(LanguageModel, CountsEachWeightOnce) {
   for (const DType type : {DType::bf16, DType::i8}) EXPECT_EQ(folder.open({.weights = type}).parameters(), wanted);
 }
 
-TEST(LanguageModel, KeepsWhatItHasComputed) {
+TEST(LanguageModel, ReusesItsCache) {
   const ModelFolder folder("llama");
   LanguageModel model = folder.open({.block = 8}), fresh = folder.open();
   const Tokens prompt = folder.prompt();
@@ -253,7 +253,7 @@ TEST(LanguageModel, HoldsTextsToAGrammar) {
   }
 }
 
-TEST(LanguageModel, SaysWhatIsWrong) {
+TEST(LanguageModel, ReportsErrors) {
   const ModelFolder folder("llama");
   LanguageModel model = folder.open({.context = 16});
   expect_error<UsageError>([&] { model.generate(std::string(17, 'a')); },

@@ -66,7 +66,7 @@ TEST(Loading, SaysHowLongItsPhasesTook) {
   EXPECT_GE(seconds.planning + seconds.weights + seconds.finishing, seconds.compiling);
 }
 
-TEST(Loading, PassesOnWhatGoesWrongInCompiling) {
+TEST(Loading, ReportsCompileErrors) {
   const ModelFolder folder("llama");
   std::atomic<int> read = 0;
   LanguageModelOptions options;

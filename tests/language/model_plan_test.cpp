@@ -101,7 +101,7 @@ serving::SequenceOptions greedy(int tokens) {
   return options;
 }
 
-TEST(ModelPlan, ReadsOnlyWhatRowsWant) {
+TEST(ModelPlan, ReadsOnlyWantedOutputs) {
   const ModelFolder folder("llama");
   const ModelPlan plan(models::Config::open(folder.path() / "config.json"), {.chunk = 8, .block = 8});
   const auto reads_of = [&](serving::SequenceOptions options) {

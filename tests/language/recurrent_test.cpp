@@ -81,7 +81,7 @@ TEST(Recurrent, ScoresTextsOfSeveralThreads) {
   EXPECT_EQ(right, std::vector<int>(texts.size(), 20));
 }
 
-TEST(Recurrent, SavesWhatIsCached) {
+TEST(Recurrent, SavesItsCache) {
   for (const char* family : families) {
     SCOPED_TRACE(family);
     const ModelFolder folder(family);

@@ -42,7 +42,7 @@ std::vector<std::pair<Tokens, GenerateOptions>> mixed_requests(const ModelFolder
           {beginning(folder, 12), sampled(4)}};
 }
 
-TEST(Runner, WritesTogetherWhatItWritesAlone) {
+TEST(Runner, GeneratesTheSameTextsTogetherAsAlone) {
   for (const std::string& family : test::all_decoder_goldens()) {
     SCOPED_TRACE(family);
     const ModelFolder folder(family);
@@ -75,7 +75,7 @@ TEST(Runner, WritesTheSameWithBlocksOfAnySize) {
     }
 }
 
-TEST(Runner, ForksWriteWhatFreshTextsWrite) {
+TEST(Runner, ForksEqualFreshTexts) {
   for (const char* family : decoder_goldens) {
     SCOPED_TRACE(family);
     const ModelFolder folder(family);
@@ -367,7 +367,7 @@ TEST(Runner, EndsTextsThatAreCancelledOrLate) {
 }
 
 // The code of docs/language-models.md.
-TEST(Runner, DoesWhatTheGuideSays) {
+TEST(Runner, FollowsTheGuide) {
   const ModelFolder folder("llama");
   LanguageModel model = folder.open();
   const std::string_view prompt = "Hello", other_prompt = "Once upon a time";
@@ -401,7 +401,7 @@ TEST(Runner, MakesDoWithASmallCache) {
 }
 
 // What lies before the window of every layer makes room for other texts, which are the same as alone.
-TEST(Runner, GivesBackWhatLiesBeforeTheWindow) {
+TEST(Runner, ReleasesBlocksBeforeTheWindow) {
   const ModelFolder folder("mistral");
   LanguageModelOptions options{.context = 64, .sequences = 4, .cache_tokens = 96, .block = 4, .deterministic = true};
   LanguageModel together = folder.open(options);
@@ -424,7 +424,7 @@ TEST(Runner, GivesBackWhatLiesBeforeTheWindow) {
 
 // Models of which some layers have windows, in fewer blocks for these than a text has, beside one whose cache is a
 // single block for a text.
-TEST(Runner, KeepsOfLayersWithWindowsWhatTheySee) {
+TEST(Runner, KeepsOnlyVisibleBlocksOfLayersWithWindows) {
   std::int64_t preempted = 0;
   for (const char* family : {"cohere2", "exaone4", "gemma2", "gemma3_text", "gemma4_text", "gpt_oss", "olmo3"}) {
     SCOPED_TRACE(family);
@@ -655,7 +655,7 @@ void change_matrix(const ModelFolder& folder) {
   write_safetensors(folder.path() / "model.safetensors", views);
 }
 
-TEST(Runner, SavesWhatIsCached) {
+TEST(Runner, SavesItsCache) {
   const ModelFolder folder("llama");
   const test::TempFolder files;
   LanguageModel model = folder.open({.block = 4}), other = folder.open({.block = 4});
@@ -718,7 +718,7 @@ TEST(Runner, ForgetsACacheThatCouldNotBeLoaded) {
   EXPECT_EQ(result.tokens, folder.continuation());
 }
 
-TEST(Runner, CountsWhatItDoes) {
+TEST(Runner, CountsItsWork) {
   const ModelFolder folder("llama");
   const test::TempFolder files;
   LanguageModel model = folder.open({.block = 8});

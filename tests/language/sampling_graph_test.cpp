@@ -225,7 +225,7 @@ TEST_P(SamplingGraph, DrawsTheNumbersOfCounterRandom) {
       EXPECT_NEAR(found.f32()[3 * i + j], CounterRandom(seeds[i], 1000 * i + j).uniform(), 0x1p-23) << i << ' ' << j;
 }
 
-TEST_P(SamplingGraph, TakesTheFirstOfTheLikeliest) {
+TEST_P(SamplingGraph, TakesTheFirstOfTheMostLikely) {
   for (const int vocabulary : {1, 5, 512, 513, 2000}) {
     DeviceSampler greedy(device(), {2, 1, vocabulary}, {.drawing = Drawing::greedy});
     std::vector<float> logits = random_logits(static_cast<std::size_t>(2 * vocabulary), 3, 4);
@@ -286,7 +286,7 @@ void compare_with_host(const Device& where, int vocabulary, bool as_gpu, int rou
   EXPECT_LT(close, all / 4) << "too many draws near a boundary to say much";
 }
 
-TEST_P(SamplingGraph, DrawsWhatTheHostDraws) {
+TEST_P(SamplingGraph, DrawsTheSameTokensAsTheHost) {
   compare_with_host(device(), 300, is_webgpu(), 60);
   if (!is_webgpu()) compare_with_host(device(), 3001, false, 10);
 }
@@ -325,7 +325,7 @@ TEST_P(SamplingGraph, KeepsTheFirstOfEqualTokens) {
   EXPECT_EQ(seen[3], (std::set<int>{0}));
 }
 
-TEST_P(SamplingGraph, DrawsOnlyWhatTheMaskAllows) {
+TEST_P(SamplingGraph, DrawsOnlyTokensThatTheMaskAllows) {
   const int vocabulary = 1030, words = (vocabulary + 31) / 32;
   for (const Drawing drawing : {Drawing::greedy, Drawing::sampled}) {
     DeviceSampler sampler(device(), {2, 1, vocabulary}, {.drawing = drawing, .masked = true});

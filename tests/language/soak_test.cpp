@@ -140,7 +140,7 @@ class Soak {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-TEST(LanguageSoak, EveryTextIsTheOneWrittenAlone) {
+TEST(LanguageSoak, EveryTextIsTheOneGeneratedAlone) {
   const ModelFolder folder("llama");
   Soak soak(folder, 1);
   soak.run(soak_seconds());

@@ -123,7 +123,7 @@ TEST_P(GoldenEmbeddings, AreTheMeansThatTransformersComputes) {
   expect_near(found.values, to_f32(folder.golden().view("pooled")), 1e-4);
 }
 
-TEST(TextEncoder, GivesEachTextOfABatchWhatItGetsAlone) {
+TEST(TextEncoder, EncodesTextsOfABatchAsItDoesAlone) {
   const EncoderFolder folder("bert");
   auto encoder = folder.open();
   std::vector<std::string> texts;

@@ -28,7 +28,7 @@ TEST(WebGpuLanguage, TellsAGpuFromASoftwareDriver) {
   EXPECT_FALSE(is_gpu(Device::cpu(1)));
 }
 
-TEST(WebGpuLanguage, WritesTogetherWhatTheCpuWritesAlone) {
+TEST(WebGpuLanguage, GeneratesTheSameTextsTogetherAsTheCpuAlone) {
   const ModelFolder folder("llama");
   LanguageModel model = on_webgpu(folder, {.sequences = 2, .block = 8, .device_sampling = true, .pipelined = true});
   LanguageModel alone = folder.open();
@@ -57,7 +57,7 @@ TEST(WebGpuLanguage, WritesTogetherWhatTheCpuWritesAlone) {
   EXPECT_GE(forked.tokens.size(), 10u);
 }
 
-TEST(WebGpuLanguage, KeepsOfLayersWithWindowsWhatTheySee) {
+TEST(WebGpuLanguage, KeepsOnlyVisibleBlocksOfLayersWithWindows) {
   for (const char* family : {"gemma2", "gpt_oss"}) {
     SCOPED_TRACE(family);
     const ModelFolder folder(family);

@@ -139,12 +139,12 @@ TEST(Fusion, ANormComputesTheSquaresItSums) {
   for (const KernelSpec& kernel : program.cpu.kernels) EXPECT_EQ(kernel.stores.size(), 1u);
 }
 
-TEST(Fusion, WhatComesBeforeAReductionIsComputedAsItReads) {
+TEST(Fusion, OpsBeforeAReductionBecomeItsPrologue) {
   EXPECT_EQ(kernels([] { output("y", sum(exp(x()), {0, 1})); }), 1);
   EXPECT_EQ(kernels([] { output("y", sum(exp(x()))); }), 1);
 }
 
-TEST(Fusion, WhatFollowsAReductionJoinsIt) {
+TEST(Fusion, OpsAfterAReductionBecomeItsEpilogue) {
   EXPECT_EQ(kernels([] { output("y", sqrt(sum(exp(x()), {0, 1})) + tensor_input("shift", {32})); }), 1);
   EXPECT_EQ(kernels([] { output("y", mean(x(), {0, 1}, true) * 2); }), 1);
   EXPECT_EQ(kernels([] { output("y", rsqrt(mean(x()))); }), 1);

@@ -110,7 +110,7 @@ TEST(Plan, LeavesSmallBuffersAsTheyAreForLong) {
 }
 
 // A moderate tensor takes memory that was idle for a while, even if it is larger, rather than what was just read.
-TEST(Plan, KeepsAwayFromWhatWasJustRead) {
+TEST(Plan, AvoidsMemoryThatWasJustRead) {
   const auto slot_of_last = [](std::int64_t bytes_of_idle) {
     Program program;
     const auto add = [&](std::int64_t bytes, int first, int last) {

@@ -82,7 +82,7 @@ TEST_F(GpuProgramFile, ComesBackAsItWasWritten) {
   EXPECT_EQ(FileContent(again).text(), FileContent(path).text());
 }
 
-TEST_F(GpuProgramFile, HoldsWhatAGpuHostNeedsAndNothingElse) {
+TEST_F(GpuProgramFile, HasOnlyTheSectionsThatAGpuHostNeeds) {
   const std::string text = text_of(encode_program(file));
   for (const char* word : {"\"device\":\"webgpu\"", "\"shaders\"", "\"workgroups\"", "@compute",
                            "\"symbols\":{\"N\":300}", "\"init_kind\"", "\"binding_bytes\""})
@@ -95,7 +95,7 @@ TEST_F(GpuProgramFile, HoldsWhatAGpuHostNeedsAndNothingElse) {
   EXPECT_FALSE(file.entries[0].program.gpu.foreign);
 }
 
-TEST_F(GpuProgramFile, SaysWhatItNeeds) {
+TEST_F(GpuProgramFile, ListsItsRequirements) {
   GpuRequirements needs;
   for (const ProgramEntry& entry : file.entries) {
     const GpuRequirements requirements = gpu_requirements(entry.program);

@@ -67,7 +67,7 @@ TEST(Limits, CountSegmentsOfSmallBindings) {
 }
 
 // The error is meant for the user: it comes before any from the verifier.
-TEST(Limits, RefuseWhatNoKernelCanBindByName) {
+TEST(Limits, NameTensorsThatNoKernelCanBind) {
   const Target target = small_target(8, 4096);
   test::expect_error<UsageError>(
       [&] {

@@ -81,7 +81,7 @@ TEST_F(McpClientTest, StopsEndlessToolLists) {
   EXPECT_THROW(client.list_tools(), mcp::McpError);
 }
 
-TEST_F(McpClientTest, AnswersWhatTheServerAsksMeanwhile) {
+TEST_F(McpClientTest, AnswersRequestsOfTheServerMeanwhile) {
   after(3, mcp::make_request("x", "ping", Json::object()));
   after(3, mcp::make_request(7, "sampling/createMessage", Json::object()));
   after(3, mcp::make_notification("notifications/message", {{"data", "busy"}}));
@@ -111,7 +111,7 @@ TEST_F(McpClientTest, TellsErrorsOfToolsFromThoseOfTheProtocol) {
     }
 }
 
-TEST_F(McpClientTest, CancelsWhatTakesTooLongOrIsCancelled) {
+TEST_F(McpClientTest, CancelsCallsThatTakeTooLongOrAreCancelled) {
   mcp::Client client = connect(0.01);
   EXPECT_THROW(client.call_tool("a", Json::object()), mcp::McpError);
   mcp::CallContext context;

@@ -100,7 +100,7 @@ TEST_F(DocumentMemoryTest, FindsTheDocumentThatSaysIt) {
   EXPECT_EQ(memory.documents()[1].chunks, 1);
 }
 
-TEST_F(DocumentMemoryTest, ReplacesWhatHasChangedAndSkipsWhatHasNot) {
+TEST_F(DocumentMemoryTest, ReplacesChangedDocumentsAndSkipsUnchangedOnes) {
   DocumentMemory memory(path, Access::create);
   EXPECT_TRUE(memory.add("a", "one two three", encoder));
   EXPECT_FALSE(memory.add("a", "one two three", encoder));
@@ -113,7 +113,7 @@ TEST_F(DocumentMemoryTest, ReplacesWhatHasChangedAndSkipsWhatHasNot) {
   EXPECT_EQ(found[0].text, "four five");
 }
 
-TEST_F(DocumentMemoryTest, SeesWhatAnotherProcessChanges) {
+TEST_F(DocumentMemoryTest, SeesChangesOfAnotherProcess) {
   DocumentMemory memory(path, Access::create), other(path, Access::create);
   memory.add("a", "one two", encoder);
   EXPECT_EQ(memory.search("one", 9, encoder).size(), 1u);
@@ -169,7 +169,7 @@ TEST_F(DocumentMemoryTest, NamesADamagedFile) {
             message("the memory is damaged; remove the file and add the documents again"));
 }
 
-TEST_F(DocumentMemoryTest, RefusesWhatIsNotText) {
+TEST_F(DocumentMemoryTest, RefusesDocumentsThatAreNotText) {
   DocumentMemory memory(path, Access::create);
   EXPECT_THROW(memory.add("a", "\xff\xfe", encoder), memory::NotTextError);
   EXPECT_THROW(memory.add("a", std::string("a\0b", 3), encoder), memory::NotTextError);

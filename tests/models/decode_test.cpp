@@ -423,7 +423,7 @@ TEST(NarrowCache, TakesSinks) { expect_precision_of_f16_caches("gpt_oss", 5e-3);
 
 class GreedyDecode : public testing::TestWithParam<std::string> {};
 
-TEST_P(GreedyDecode, WritesWhatTransformersWrote) {
+TEST_P(GreedyDecode, GeneratesTransformersTokens) {
   const Model model(GetParam(), "best");
   const SafeTensors golden = SafeTensors::open(goldens / GetParam() / "golden.safetensors");
   const Tokens prompt = to_i32(golden.view("input_ids"));

@@ -172,7 +172,7 @@ TEST(DenseFamilies, HaveWindowsAndRotaryPositionsWhereTheyShould) {
   EXPECT_EQ(layers_of("starcoder2", "\"x\": 0"), "0r 0r 0r ");
 }
 
-TEST(DenseFamilies, RefuseByNameWhatTheyDoNotHave) {
+TEST(DenseFamilies, NameUnsupportedSettings) {
   const auto refuse = [](const std::string& type, const std::string& more, const std::string& message) {
     expect_error<FileError>([&] { tiny_graph(type, more); }, "config.json: " + message);
   };

@@ -74,7 +74,7 @@ TEST_P(EncoderFamily, IgnoresPadding) {
 }
 
 // Sizes that no golden has, with random weights.
-TEST_P(EncoderFamily, OfOtherSizesComputesWhatTheReferenceDoes) {
+TEST_P(EncoderFamily, WithOtherSizesEqualsTheReference) {
   const Config golden = Config::open(goldens / GetParam());
   const Config config = Config::parse(R"({"hidden_size": 72, "dim": 72, "num_attention_heads": 6, "n_heads": 6,
       "intermediate_size": 88, "hidden_dim": 88, "vocab_size": 150, "local_attention": 7})")

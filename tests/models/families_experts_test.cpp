@@ -156,7 +156,7 @@ void PrintTo(const Variant& variant, std::ostream* out) { *out << variant.family
 class FamilyVariant : public testing::TestWithParam<Variant> {};
 
 // Token by token and in chunks, with padding, through caches of random weights; at once, as the reference does.
-TEST_P(FamilyVariant, DecodesWhatItComputesAtOnce) {
+TEST_P(FamilyVariant, DecodingEqualsOneForwardPass) {
   const Config config = config_of(GetParam().family, GetParam().changes);
   const Family& family = models::family_of(config);
   const double bound = 2e-4 * test::magnification(GetParam().family);

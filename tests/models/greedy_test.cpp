@@ -80,7 +80,7 @@ class GreedyOnDevice : public testing::TestWithParam<std::tuple<const char*, std
   Tokens prompt_, wanted_;
 };
 
-TEST_P(GreedyOnDevice, WritesWhatTransformersWrote) {
+TEST_P(GreedyOnDevice, GeneratesTransformersTokens) {
   for (const std::size_t piece : {8u, 3u}) {  // the second prompt starts over
     Tokens written{feed(prompt_, piece)};
     const Tokens rest = steps(wanted_.size() - 1);

@@ -85,7 +85,7 @@ TEST(Quantise, KeepsEveryWeightWithinAStep) {
 }
 
 // The split into threads must not show.
-TEST(Quantise, GivesEachRowWhatItGetsAlone) {
+TEST(Quantise, QuantisesEachRowIndependently) {
   constexpr std::int64_t rows = 300, columns = 1024;
   const auto values = normal_values(rows * columns);
   const Quantised all = quantise(values, rows, columns, DType::i4);
@@ -194,7 +194,7 @@ TEST(Quantise, TakesKnownInputsInBlocks) {
   test::expect_error<UsageError>([&] { quantise_rows(values, 0, careful, &too_few); }, "do not fit its weight");
 }
 
-TEST(Quantise, KeepsWhatFitsExactly) {
+TEST(Quantise, KeepsValuesThatFitExactly) {
   std::vector<float> values(64, 0);
   for (std::size_t i = 0; i < 32; ++i) values[i] = 0.25F * (static_cast<float>(i % 16) - 8);
   const Quantised quantised = quantise(values, 2, 32, DType::i4);

@@ -99,7 +99,7 @@ TEST_P(SavedFolder, OfQuantisedWeightsIsInF32) {
 }
 
 // transformers would take the setting for a description of the weights, which are f32 now.
-TEST(SavedConfig, SaysWhatItsWeightsAre) {
+TEST(SavedConfig, StatesTheTypeOfItsWeights) {
   const auto saved_from = [](const std::string& golden, const std::string& settings) {
     const test::TempFolder folder;
     ModelFolder model = open_model_folder(goldens / golden);

@@ -22,7 +22,7 @@ INSTANTIATE_TEST_SUITE_P(Goldens, TextModels, ::testing::Values("gemma3", "qwen3
                          [](const auto& param) { return param.param; });
 
 // What stands before the first picture does not depend on it.
-TEST_P(TextModels, ReadWhatStandsBeforePictures) {
+TEST_P(TextModels, ReadTextBeforePictures) {
   constexpr std::int32_t first_special = 150;  // pictures and the marks around them
   const std::filesystem::path folder = goldens / GetParam();
   const SafeTensors golden = SafeTensors::open(folder / "golden.safetensors"), weights = SafeTensors::open(folder);

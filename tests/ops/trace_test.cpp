@@ -37,7 +37,7 @@ TEST(Trace, OpsOutsideAreRefused) {
 }
 
 // Not the ops that it consists of.
-TEST(Trace, ErrorsNameWhatTheUserCalled) {
+TEST(Trace, ErrorsNameTheCalledFunction) {
   const Tensor none;
   const std::string where = ": ops work only inside trace(), a model's forward function or a loss";
   expect_graph_error([] { zeros({2}); }, "zeros" + where);

@@ -154,7 +154,7 @@ TEST_F(InputIndices, AreFollowedThroughConcatenationsAndPadding) {
 }
 
 // Of a concatenation that is used in part, it is not known whose indices are used.
-TEST_F(InputIndices, OfPartsThatAreNotUsedMayBeAnything) {
+TEST_F(InputIndices, OfUnusedPartsAreNotChecked) {
   const Graph graph = trace([] {
     const Tensor a = tensor_input("a", {2}, DType::i32), b = tensor_input("b", {2}, DType::i32);
     output("rows", embedding(param_input("table", {5, 3}), slice(concat({a, b}, 0), 0, 0, 2)));

@@ -103,7 +103,7 @@ TEST(ModelPool, IsAskedForRoomUntilTheEnd) {
   EXPECT_EQ(exchange->response.status, 503);
 }
 
-TEST(ModelPool, RefusesWhatCanNeverFit) {
+TEST(ModelPool, RefusesModelsThatCanNeverFit) {
   ServerOptions options;
   options.model.cache_tokens = 4096;
   options.memory = bytes_of(options.model) - 1;
@@ -157,7 +157,7 @@ TEST(ModelPool, TimeIncludesLoading) {
   is_over.set_value();
 }
 
-TEST(ModelPool, TellsItsLogWhatClientsAreNotToKnow) {
+TEST(ModelPool, LogsDetailsThatClientsMustNotSee) {
   testing::internal::CaptureStderr();
   std::string path;
   {

@@ -87,7 +87,7 @@ TEST(OutputParser, ReadsHermes) {
   expect_parsed("hermes", call + "Done.", {"", "Done.", {weather}});
 }
 
-TEST(OutputParser, KeepsWhatIsNotACall) {
+TEST(OutputParser, KeepsTextThatIsNotACall) {
   expect_parsed("hermes", "<tool_call>\nnonsense</tool_call>", {"", "<tool_call>\nnonsense</tool_call>", {}});
   expect_parsed("hermes", "<tool_call>{\"nam", {"", "<tool_call>{\"nam", {}});
   expect_parsed("hermes", "<tool_call>", {"", "<tool_call>", {}});
@@ -192,7 +192,7 @@ TEST(OutputParser, ReadsHarmony) {
   expect_parsed("harmony", "plain text", {"", "plain text", {}});
 }
 
-TEST(OutputParser, TakesHarmonyToNobodyForText) {
+TEST(OutputParser, TreatsHarmonyMessagesWithoutRecipientAsText) {
   const std::string text = "<|channel|>commentary to=functions.<|message|>x";
   expect_parsed("harmony", text, {"", "x", {}});
   expect_parsed("harmony", text + "<|end|>" + text, {"", "xx", {}}, {.has_tools = false});

@@ -470,7 +470,7 @@ TEST(Server, EmbedsTexts) {
   thread.join();
 }
 
-TEST(Server, TextsTogetherAreTheTextsAlone) {
+TEST(Server, ConcurrentTextsEqualTextsAlone) {
   ServerOptions options;
   options.model.deterministic = true;
   const Live live(options);

@@ -78,7 +78,7 @@ TEST_F(PrefixTreeTest, EvictsTheLeastRecentlyUsedLeafFirst) {
   EXPECT_EQ(pool.used_blocks(), 0);
 }
 
-TEST_F(PrefixTreeTest, KeepsWhatIsInUse) {
+TEST_F(PrefixTreeTest, KeepsBlocksInUse) {
   add({1, 2, 3, 4, 5, 6});
   {
     const PrefixTree::Path path = tree.find("", Tokens{1, 2, 3, 4});

@@ -92,7 +92,7 @@ class Host {
   FakeDevice device_;
 };
 
-TEST(Scheduler, RefusesWhatCanNeverFitAndGoesOn) {
+TEST(Scheduler, RefusesPromptsThatCanNeverFitAndGoesOn) {
   Host host({.blocks = 4, .block_size = 4, .vocabulary = vocabulary});
   const SequenceId id = host.scheduler.add(prompt_of(5), greedy(3), 0);
   const auto refused = [&](const Tokens& prompt, const SequenceOptions& options, const char* why) {
@@ -132,7 +132,7 @@ TEST(Scheduler, ChecksItsOptions) {
 }
 
 // Three texts of 28 tokens each in a cache of 40.
-TEST(Scheduler, GivesBackWhatLiesBeforeTheWindow) {
+TEST(Scheduler, ReleasesBlocksBeforeTheWindow) {
   const auto preemptions = [](int window) {
     Host host({.blocks = 10, .block_size = 4, .max_rows = 4, .chunk = 4, .pipelined = true, .window = window});
     std::map<SequenceId, Tokens> prompts;
@@ -158,7 +158,7 @@ SchedulerOptions with_windows(int blocks = 64) {
   return options;
 }
 
-TEST(Scheduler, LayersWithWindowsKeepWhatTheySee) {
+TEST(Scheduler, LayersWithWindowsKeepOnlyVisibleBlocks) {
   Host host(with_windows());
   const SequenceId id = host.scheduler.add(prompt_of(30), greedy(150), 0);
   const auto held = [&](std::size_t group) { return host.scheduler.find(id)->place.windowed[group].held(); };
@@ -193,7 +193,7 @@ TEST(Scheduler, WindowsDecideWhoRuns) {
 }
 
 // A prefix can be continued where what its windows see is still there, even if nothing before that is.
-TEST(Scheduler, ContinuesPrefixesFromWhatWindowsSee) {
+TEST(Scheduler, ContinuesPrefixesWhereWindowsAreCached) {
   SchedulerOptions options = with_windows();
   for (WindowedLayers& layers : options.windowed) layers.blocks += 2;
   Host host(options);
@@ -255,7 +255,7 @@ Restored copy_cache(Host& from, Host& to, const Tokens& tokens, const SavedTable
   return restored;
 }
 
-TEST(Scheduler, SavesAndRestoresWhatWindowsSee) {
+TEST(Scheduler, SavesAndRestoresBlocksInWindows) {
   SchedulerOptions options = with_windows();
   for (WindowedLayers& layers : options.windowed) layers.blocks *= 2;
   Host host(options), other(options);
@@ -293,7 +293,7 @@ TEST(Scheduler, SavesAndRestoresWhatWindowsSee) {
 }
 
 // It shares what its parent still had by then, which is less than the end of its last whole block sees.
-TEST(Scheduler, RefusesToSaveAForkWhoseParentHadGivenBackWhatItSees) {
+TEST(Scheduler, RefusesToSaveAForkWhoseParentReleasedBlocks) {
   SchedulerOptions options{.blocks = 64, .block_size = 4, .max_rows = 2, .chunk = 4, .pipelined = false};
   options.windowed.push_back({6, 40});
   Host host(options);
@@ -381,7 +381,7 @@ TEST(Scheduler, RestoresNothingWhereTheBlocksOfWindowsAreTaken) {
   EXPECT_EQ(other.scheduler.prefixes().blocks(), cached);
 }
 
-TEST(Scheduler, TextsBesideTheSequencesTakeTurnsInTheBlocksOfWindows) {
+TEST(Scheduler, ReservedTextsRotateThroughTheBlocksOfWindows) {
   for (const bool pipelined : {false, true}) {
     SchedulerOptions options = with_windows();
     options.pipelined = pipelined;
@@ -862,7 +862,7 @@ TEST(Scheduler, MasksDrawsOnTheDevice) {
                            "vocabulary is 0, but must be given for device_masks");
 }
 
-TEST(Scheduler, ADeviceThatIgnoresAMaskEndsTheSequenceAlone) {
+TEST(Scheduler, ADeviceThatIgnoresAMaskEndsOnlyThatSequence) {
   Host host({.blocks = 64, .block_size = 4, .vocabulary = vocabulary, .device_masks = true});
   SequenceOptions options = greedy(20);
   options.constraint = [] { return std::make_unique<NoRepetition>(); };
@@ -911,7 +911,7 @@ TEST(Scheduler, FollowsAGrammarOnTheHost) {
   EXPECT_EQ(host.texts[free], host.alone(prompt_of(6), greedy(12)));
 }
 
-TEST(Scheduler, AFailingSamplerEndsItsSequenceAlone) {
+TEST(Scheduler, AFailingSamplerEndsOnlyItsSequence) {
   Host host({.blocks = 64, .block_size = 4});
   SequenceOptions options = greedy(5);
   options.sampling.banned_tokens = {vocabulary + 5};
@@ -947,7 +947,7 @@ TEST(Scheduler, StreamsTextUpToAStopString) {
   EXPECT_EQ(host.texts[stopped].tokens.size(), at + 2);
 }
 
-TEST(Scheduler, AFailedStepEndsItsSequencesAlone) {
+TEST(Scheduler, AFailedStepEndsOnlyItsSequences) {
   Host host({.blocks = 64, .block_size = 4, .max_rows = 1, .pipelined = false});
   const SequenceId bad = host.scheduler.add(prompt_of(9), greedy(5), 0),
                    good = host.scheduler.add(prompt_of(9), greedy(5), 0);
@@ -960,7 +960,7 @@ TEST(Scheduler, AFailedStepEndsItsSequencesAlone) {
 }
 
 // The token that the second step takes over from the first does not exist.
-TEST(Scheduler, AStepWithoutMemoryEndsItsYoungestSequenceAlone) {
+TEST(Scheduler, AStepWithoutMemoryEndsOnlyItsYoungestSequence) {
   Host host({.blocks = 64, .block_size = 4});
   const SequenceId first = host.scheduler.add(prompt_of(9), greedy(5), 0),
                    second = host.scheduler.add(prompt_of(9, 4), greedy(5), 0);
@@ -1053,7 +1053,7 @@ class DeadEnd : public Constraint {
   TokenMask mask_;
 };
 
-TEST(Scheduler, AConstraintThatAllowsNothingEndsItsTextAlone) {
+TEST(Scheduler, AConstraintThatAllowsNothingEndsOnlyItsText) {
   Host host({.vocabulary = vocabulary, .device_masks = true});
   SequenceOptions dead = greedy(8);
   dead.constraint = [] { return std::make_unique<DeadEnd>(); };
@@ -1068,7 +1068,7 @@ TEST(Scheduler, AConstraintThatAllowsNothingEndsItsTextAlone) {
 }
 
 // A sampler that throws ends its text alone; what is not an exception also reaches the caller.
-TEST(Scheduler, ASamplerThatThrowsEndsItsTextAlone) {
+TEST(Scheduler, ASamplerThatThrowsEndsOnlyItsText) {
   for (const bool is_exception : {true, false}) {
     Host host({.pipelined = false, .vocabulary = vocabulary});
     SequenceOptions throwing = greedy(8);
@@ -1097,7 +1097,7 @@ TEST(Scheduler, ASamplerThatThrowsEndsItsTextAlone) {
 }
 
 // Only what the device cannot do is left to the host; a window alone penalises nothing.
-TEST(Scheduler, KnowsWhatTheDeviceCanDraw) {
+TEST(Scheduler, KnowsWhichSettingsTheDeviceSupports) {
   const auto is_on_host = [](const SamplerOptions& sampling, bool penalises, bool constrained = false) {
     SchedulerOptions options;
     options.vocabulary = vocabulary;

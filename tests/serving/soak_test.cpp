@@ -364,7 +364,7 @@ class Schedule {
   std::int64_t oldest_since_ = 0;
 };
 
-TEST(Soak, EveryTextIsTheOneWrittenAlone) {
+TEST(Soak, EveryTextIsTheOneGeneratedAlone) {
   SchedulerStatistics sum;
   std::int64_t restored = 0, reserved = 0;
   for (std::uint64_t seed = 0; seed < 6000; ++seed) {

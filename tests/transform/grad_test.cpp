@@ -156,7 +156,7 @@ TEST(Grad, CountsEachPathThroughADecompositionOnce) {
   EXPECT_EQ(gradient({x}, [](Xs in) { return sum(swiglu(in[0], exp(in[0]))); }), chained);
 }
 
-TEST(Grad, StopsWhereItIsToldTo) {
+TEST(Grad, StopsAtStopGradient) {
   EXPECT_EQ(gradient({floats({3, 4})}, [](Xs in) { return sum(in[0] * stop_gradient(in[0])); }), (Numbers{3, 4}));
   EXPECT_EQ(gradient({floats({3, 4})}, [](Xs in) { return sum(exp(stop_gradient(square(in[0])))); }), (Numbers{0, 0}));
   EXPECT_EQ(evaluate_one({floats({3, -4})}, [](Xs in) { return stop_gradient(in[0]); }), (Numbers{3, -4}));
@@ -284,7 +284,7 @@ TEST(AppendGrad, GivesOneForEachTrainableParameter) {
   EXPECT_EQ(graph.find("d_frozen"), no_tensor);
 }
 
-TEST(AppendGrad, NamesEachGradientApart) {
+TEST(AppendGrad, NamesEachGradientDifferently) {
   trace([] {
     const Tensor a = param_input("a", {2}), b = param_input("b", {2});
     const auto pairs = append_grad(sum(a + b));  // one cotangent serves both

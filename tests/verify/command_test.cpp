@@ -147,7 +147,7 @@ TEST(VerifyCommand, RefusesAConfigThatDoesNotDescribeTheWeights) {
 }
 
 // One line on stderr, whatever the file's fault.
-TEST(VerifyCommand, RefusesWhatItCannotRead) {
+TEST(VerifyCommand, RefusesUnreadableFiles) {
   const test::TempFolder folder;
   const std::string whole = test::read_text(goldens / "ops.safetensors");
   test::write_text(folder / "short.safetensors", std::string_view(whole).substr(0, whole.size() / 2));

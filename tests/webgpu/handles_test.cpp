@@ -70,7 +70,7 @@ double first_loss(const Device& device) {
   return session.step(regression_batch()).loss();
 }
 
-TEST(WebGpuHandles, ADeviceOfOthersTrainsLikeOurOwn) {
+TEST(WebGpuHandles, AnExternalDeviceTrainsLikeOurOwn) {
   for (const bool timed_waits : {true, false}) {
     const OtherCode other(timed_waits);
     EXPECT_EQ(first_loss(other.as_device()), first_loss(Device::webgpu()));

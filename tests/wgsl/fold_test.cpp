@@ -268,7 +268,7 @@ TEST(FoldingAttention, LargeHeadsWithGatesAreTheSame) {
 }
 
 // A token of padding, whose position is negative, is not put anywhere, and one past the end of the cache neither.
-TEST(FoldingAttention, DropsWhatHasNoPlaceInTheCache) {
+TEST(FoldingAttention, DropsTokensWithoutAPlaceInTheCache) {
   for (const int block : {0, 4})
     for (const int first : {-3, cache_keys - 2}) {
       const Attending form{.head_norm = true, .block = block, .first_position = first};

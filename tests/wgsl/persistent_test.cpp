@@ -62,7 +62,7 @@ TEST(PersistentDispatch, EqualsTheReference) {
 }
 
 // A product reads a row in fours, and a softmax of the same phase a part of it that begins anywhere.
-TEST(PersistentDispatch, StagesWhatOnlyOnePartOfAPhaseReadsInFours) {
+TEST(PersistentDispatch, StagesOperandsThatOnlyOnePartOfAPhaseReadsInFours) {
   const Graph graph = trace([] {
     const Tensor x = chain(tensor_input("x", {1, 64}), 5, 64);
     output("y", linear("v", x, 64, DType::f32));
@@ -168,7 +168,7 @@ class Changed {
   std::unique_ptr<Executable> executable_;
 };
 
-TEST(PersistentDispatch, LeavesStepsThatADriverDoesNotCompileAsOneWhatTheyAre) {
+TEST(PersistentDispatch, KeepsDispatchesIfTheDriverDoesNotCompileThemAsOne) {
   const Graph graph = chain_graph(5, 64);
   Changed whole(graph, [](PersistentDispatch&) {});
   EXPECT_EQ(whole.executable().kernel_count(), 1);

@@ -300,7 +300,7 @@ TEST(TunedForms, OnMatricesAreNotUsedForRowsThatTheyCannotRead) {
   EXPECT_EQ(text(tuned, 33), text(gpu_target(), 33));
 }
 
-TEST(TunedForms, AreChosenForTheirShapeAlone) {
+TEST(TunedForms, AreChosenOnlyForTheirShape) {
   const ProductShape shape = f32_shape(1024, 256, 768);
   const MatmulForm form{MatmulForm::Kind::tiles, 128, 128, 8, 8, 8};
   const Target tuned = tuned_for(shape, form);
@@ -523,7 +523,7 @@ TEST(BestForm, IsNoneThatSavesLittleOrDisagrees) {
 }
 
 // A form is faster than what was measured beside it, not than what was measured at another time.
-TEST(BestForm, IsComparedWithWhatWasMeasuredBesideIt) {
+TEST(BestForm, IsComparedWithNeighbouringMeasurements) {
   const std::vector<MeasuredForm> forms{measured(32, true, 0.5, 0.4), measured(64, true, 3, 5)};
   EXPECT_EQ(best_of(forms), &forms[1]);
   EXPECT_EQ(best_of({forms[0]}), nullptr);

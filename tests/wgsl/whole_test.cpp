@@ -154,7 +154,7 @@ TEST_P(WholeOp, TakesSixteenBits) {
 }
 
 // What an update does not change stays as it is.
-TEST(WholeOps, UpdateStateWhereItStands) {
+TEST(WholeOps, UpdateStateInPlace) {
   for (const bool software : {true, false}) {
     Session session(device(software));
     session.add_entry(
