@@ -8,7 +8,7 @@
 
 #include "c_api/buffers.h"
 
-// Graphs built through the C interface are those that the C++ functions build.
+// The C interface builds the same graphs as the C++ functions.
 namespace jerboa::c_api_test::graph_test {
 namespace {
 
@@ -153,7 +153,7 @@ TEST(GraphApi, ReportsErrorsAtOnce) {
     EXPECT_NE(std::string(jerboa_last_error()).find(wrong.message), std::string::npos)
         << wrong.call << ": " << jerboa_last_error();
   }
-  // What failed has left the graph usable.
+  // The failed calls have left the graph usable.
   builder.call("output", {builder.one("mean", {builder.one("mul", {a, a})})}, {{"name", "loss"}});
   jerboa_buffer* buffer = nullptr;
   EXPECT_EQ(jerboa_graph_training(builder.get(), nullptr, 0, &buffer), JERBOA_USAGE_ERROR);

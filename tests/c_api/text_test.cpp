@@ -177,7 +177,7 @@ TEST(CApiSampler, HoldsTheTextToAPattern) {
   const SamplerHandle sampler =
       make_sampler(R"({"sampling": {"temperature": 0}, "regex": "ab", "end_tokens": [1]})", tokenizer.get());
   std::vector<float> logits(30, 0.0F);
-  logits[10] = 5;  // the likeliest, but not allowed
+  logits[10] = 5;  // the most likely, but not allowed
   std::vector<std::int32_t> tokens;
   for (int i = 0; i < 3; ++i) {
     tokens.push_back(drawn(sampler, logits));

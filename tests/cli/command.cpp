@@ -31,7 +31,7 @@ std::string content_of(std::FILE* file) {
   return text;
 }
 
-// In the child: never returns.
+// Runs in the child process and never returns.
 [[noreturn]] void become(const std::vector<std::string>& arguments,
                          const std::map<std::string, std::string>& variables) {
   for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);

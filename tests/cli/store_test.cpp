@@ -192,7 +192,7 @@ TEST_F(StoreTest, SendsTheTokenOnlyToTheHub) {
   EXPECT_FALSE(storage_.saw_header("Authorization"));
 }
 
-// What makes it the same encoder is in several folders.
+// The files that define an encoder are in several folders.
 TEST_F(StoreTest, PullsEverythingThatAnEncoderNeeds) {
   const auto folder = encoder_folder();
   const std::string expected = embedded(folder.string());
@@ -276,7 +276,7 @@ TEST_F(StoreTest, CtrlCEndsAPullWith130InEveryPhase) {
   interrupted("looking for org/tiny");
 }
 
-// A disk that is full, in effect: what cannot be kept is computed each time.
+// A full disk, in effect: weights that cannot be kept are computed each time.
 TEST_F(StoreTest, WorksWithoutRoomForQuantisedWeights) {
   ASSERT_EQ(jerboa({"pull", model_.name(), "--name", "tiny"}).code, 0);
   RunSettings settings{.variables = {{"JERBOA_HOME", home_.path().string()}}};
@@ -329,7 +329,7 @@ TEST_F(StoreTest, RefusesFilesWithTheWrongHash) {
 }
 
 TEST_F(StoreTest, PullsFromNpm) {
-  // npm's own client asks for the package's description, wherever npm's configuration says.
+  // npm's own client asks for the package's description at the registry that npm is configured for.
   std::filesystem::create_directories(scratch_ / "package" / "inner");
   for (const auto& [name, content] : model_files()) write_text(scratch_ / "package" / "inner" / name, content);
   const std::string archive = (scratch_ / "package.tgz").string();

@@ -4,7 +4,7 @@
 #include "cli/command.h"
 #include "support/temp_folder.h"
 
-// `jerboa bench --against torch` with programs in the place of Python, since there may be no PyTorch.
+// `jerboa bench --against torch` with programs in place of Python, since PyTorch may be missing.
 namespace jerboa::test::torch_peer_test {
 namespace {
 

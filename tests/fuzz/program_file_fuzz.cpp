@@ -343,7 +343,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   std::mt19937 random(static_cast<std::uint32_t>(size));
   try {
     const ProgramFile file = decode_program(file_of(data, size), "file");
-    // What was read survives being written and read again.
+    // A decoded file survives being encoded and decoded again.
     const std::string again = encode_program(file);
     if (encode_program(decode_program(again, "again")) != again) std::abort();
     for (const ProgramEntry& entry : file.entries)

@@ -22,7 +22,7 @@ struct Draws {
   std::vector<std::uint32_t> first;      // the number of each row's first draw
   std::vector<std::uint32_t> mask = {};
   std::vector<std::vector<int>> prompts = {}, generated = {};  // of each row, for penalties
-  std::vector<std::int32_t> taken = {};                        // after them, known to the device alone
+  std::vector<std::int32_t> taken = {};                        // after them, known only to the device
 };
 
 // The devices that draw are the tests' parameter.
@@ -86,7 +86,7 @@ class DeviceSampler {
     const HostTensor tokens = result_.get("tokens");
     return {tokens.i32().begin(), tokens.i32().end()};
   }
-  /// What else the last call gave.
+  /// Another output of the last call.
   HostTensor output_of(const std::string& name) const { return result_.get(name); }
 
  private:
@@ -152,8 +152,8 @@ struct HostDraw {
 };
 HostDraw host_draw(std::span<const float> logits, const SamplerOptions& options, std::uint64_t draw) {
   const auto token_at = [&](double uniform) {
-    // The sampler with a random number of our own: the seed whose first number is closest is not known, so the draw is
-    // repeated here from the definition.
+    // The sampler with a given random number: the seed whose first number is closest is unknown, so the draw is
+    // repeated here by its definition.
     std::vector<std::pair<float, int>> order;
     for (std::size_t i = 0; i < logits.size(); ++i) order.emplace_back(-logits[i], static_cast<int>(i));
     std::sort(order.begin(), order.end());
@@ -188,10 +188,10 @@ HostDraw host_draw(std::span<const float> logits, const SamplerOptions& options,
   return {token, distance};
 }
 
-// The token that a Sampler draws as number `draw` of a text that goes on after `generated`.
+// The token that a Sampler draws as number `draw` of a text that continues after `generated`.
 int host_token(std::vector<float> logits, const SamplerOptions& options, const std::vector<int>& prompt,
                const std::vector<int>& generated, std::uint32_t draw) {
-  // Its own history and its own count of draws are set up by drawing what is certain.
+  // Its history and its number of draws are set up by certain draws.
   SamplerOptions settings = options;
   settings.seed += split_mix_step * (std::uint64_t{draw} - generated.size());
   Sampler sampler(settings);
@@ -308,7 +308,7 @@ TEST(SamplingGraphOnHost, ComparesWithTheSampler) {
   }
 }
 
-// Of equal logits at the edge of top-k and top-p the first are kept, as on the host.
+// If equal logits straddle the limit of top-k or top-p, the first are kept, as on the host.
 TEST_P(SamplingGraph, KeepsTheFirstOfEqualTokens) {
   const int vocabulary = 1100;
   const std::vector<SamplerOptions> settings{
@@ -362,8 +362,8 @@ TEST_P(SamplingGraph, DrawsOneTokenForEachOutput) {
     }
 }
 
-// The host's own Sampler, given the same text, draws the same tokens: with penalties of every kind, of all tokens and
-// of a window, with a last token that only the device knows, with biases and banned tokens.
+// The host's own Sampler draws the same tokens for the same text: with penalties of every kind, over all tokens and
+// over a window, with a last token that only the device knows, and with biases and banned tokens.
 TEST_P(SamplingGraph, PenalisesAsTheHostDoes) {
   constexpr int vocabulary = 300, rounds = 12;
   const std::vector<SamplerOptions> kinds{
@@ -393,7 +393,7 @@ TEST_P(SamplingGraph, PenalisesAsTheHostDoes) {
       std::vector<int> prompt, generated;
       for (int i = 0; i < 6; ++i) prompt.push_back(random_token());
       for (std::uint32_t i = 0; i < round; ++i) generated.push_back(random_token());
-      // So that penalties matter: the likeliest token is part of the text.
+      // The most likely token is part of the text, so that penalties matter.
       if (round % 3 == 0) prompt.push_back(best);
       if (round % 3 == 1) generated.push_back(best);
       draws.prompts.push_back(prompt);

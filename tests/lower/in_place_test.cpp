@@ -27,7 +27,7 @@ TEST(InPlace, AResultReplacesAnOperandAtItsLastUse) {
 TEST(InPlace, AnEpilogueOverwritesItsAddend) {
   EXPECT_EQ(activations([] {
               const Tensor in = x(), a = softmax(product(in));
-              output("y", matmul(in, exp(in)) + a);  // the powers, a, and the sum in its place
+              output("y", matmul(in, exp(in)) + a);  // exp(in), a, and the sum in its place
             }),
             2);
 }

@@ -11,7 +11,7 @@
 #include "support/expect_error.h"
 #include "support/temp_folder.h"
 
-// Programs for WebGPU in files, made without a device: what was written comes back, and damage is refused.
+// Program files for WebGPU, made without a device: a written file reads back unchanged, and damage is refused.
 namespace jerboa {
 namespace {
 
@@ -26,7 +26,7 @@ std::vector<std::pair<std::string, Graph>> graphs() {
           {"forward", forward_graph({{"x", {Dim::symbol("N", 300), 5}}}, predict)}};
 }
 
-// What the sections of a file hold, one after another.
+// The content of a file's sections, concatenated.
 std::string text_of(const std::string& file) {
   std::string text;
   for (const detail::Section& section : detail::read_sections(file)) text += section.bytes;

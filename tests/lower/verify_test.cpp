@@ -35,7 +35,7 @@ class BrokenProgram : public ::testing::TestWithParam<Target> {
       if (buffer.where == Buffer::Where::arena) found.push_back(&buffer);
     return found;
   }
-  // Every activation in separate memory for the whole run, so that the plan is valid.
+  // Puts every activation in separate memory for the whole run, so that the plan is valid.
   void spread_out() {
     target.separate_arenas = false;
     std::int64_t end = 0;

@@ -18,7 +18,7 @@ namespace {
 using memory::DocumentMemory;
 using Access = DocumentMemory::Access;
 
-// The words of a text, each in a dimension of its own: texts are alike if they have words in common.
+// One dimension per word: texts are similar if they share words.
 class WordEncoder final : public memory::Encoder {
  public:
   explicit WordEncoder(std::string name = "words", std::int64_t dimensions = 64, std::size_t salt = 0)
@@ -62,7 +62,7 @@ class WordEncoder final : public memory::Encoder {
 
 class DocumentMemoryTest : public testing::Test {
  protected:
-  // The message of what a call throws.
+  // The message of the error that a call throws.
   static std::string error_of(const std::function<void()>& call) {
     try {
       call();
@@ -178,7 +178,7 @@ TEST_F(DocumentMemoryTest, RefusesDocumentsThatAreNotText) {
   EXPECT_TRUE(memory.documents().empty());
 }
 
-// A process that adds documents one after another is killed at some moment: those that are there are whole.
+// A process that adds documents is killed at a random moment: the documents in the file are complete.
 TEST_F(DocumentMemoryTest, SurvivesAKill) {
   const auto text = [](int number) {
     std::string words;

@@ -7,7 +7,7 @@
 #include <jerboa/models/family.h>
 #include <jerboa/ops/ops.h>
 
-// What layers keep between runs: recurrent states by slot, and the list of everything that a decoder keeps.
+// The state that layers keep between runs: recurrent states by slot, and the list of everything that a decoder keeps.
 namespace jerboa::caches_test {
 namespace {
 

@@ -352,7 +352,7 @@ class HeadFolder {
 
   const std::filesystem::path& path() const { return folder_.path(); }
   SafeTensors weights() const { return SafeTensors::open(path()); }
-  /// Of a text of five tokens.
+  /// The hidden state of a text of five tokens.
   HostTensor hidden() const { return encode(path(), batch_of({tokens(5, 4)})); }
   Row first() const {
     const HostTensor all = hidden();

@@ -172,7 +172,7 @@ TEST_P(FamilyVariant, DecodingEqualsOneForwardPass) {
   Session at_once = create_session({{"run", whole}}, {.device = Device::cpu()});
   Session reference = create_session({{"run", whole}}, {.device = Device::by_name("reference")});
   Session decoding = create_session({{"run", cached}}, {.device = Device::cpu()});
-  // Norms and biases that are not what they begin with.
+  // Norms and biases that differ from their initial values.
   TensorMap params = at_once.download_params();
   SplitMix random(7);
   for (auto& [name, values] : params)

@@ -159,7 +159,7 @@ TEST(GgufModel, KeepsEveryTypeOfBlockThatFitsBitForBit) {
   }
 }
 
-// Of experts, which are one tensor in GGUF, one each in Hugging Face's files, and one again in the graph.
+// Experts are one tensor in GGUF, one tensor each in Hugging Face's files, and one again in the graph.
 TEST(GgufModel, KeepsBlocksOfExperts) {
   const std::string file = test::GoldenGguf(goldens / "qwen3_moe", true).file();
   const GgufModel model = parsed(file);

@@ -1,4 +1,4 @@
-// The clients that people use, against a live server.
+// Popular clients against a live server.
 import assert from "node:assert/strict";
 import { rmSync } from "node:fs";
 import { after, before, test } from "node:test";

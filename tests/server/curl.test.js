@@ -1,4 +1,4 @@
-// curl, and how the command begins and ends.
+// curl, and the command's start and shutdown.
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { mkdtempSync, writeFileSync } from "node:fs";
@@ -69,7 +69,7 @@ test("a server that others can reach without a key says so", async () => {
   await assert.rejects(empty([], { JERBOA_API_KEY: "" }), ({ code, stderr }) => code === 2 && /JERBOA_API_KEY is empty/.test(stderr));
 });
 
-// A stream that was begun, as text that is complete or not.
+// The text of a stream, complete or cut off.
 async function begin(server, tokens) {
   let isDone = false;
   const answer = curl("-N", `${server.address}/v1/chat/completions`, "-d", body({ stream: true, max_tokens: tokens }))

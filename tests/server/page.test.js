@@ -1,4 +1,4 @@
-// The chat page in Debian's Chromium, with pictures of it.
+// The chat page in Debian's Chromium, with screenshots.
 import assert from "node:assert/strict";
 import { existsSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -65,7 +65,7 @@ async function open(options, address = server.address) {
   return { page, outside };
 }
 
-// Answers with a text instead of the model's, and keeps what was asked.
+// Answers with a given text instead of the model's, and records the requests.
 async function answerWith(page, text, reasoning = "") {
   const asked = [];
   await page.route("**/v1/chat/completions", (route) => {

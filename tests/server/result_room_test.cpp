@@ -4,7 +4,7 @@
 
 #include "support/byte_tokenizer.h"
 
-// How much of what tools return a model reads.
+// How much of the results of tools a model reads.
 namespace jerboa::test::result_room_test {
 namespace {
 

@@ -167,7 +167,7 @@ TEST(Scheduler, LayersWithWindowsKeepOnlyVisibleBlocks) {
     for (const std::size_t group : {0u, 1u})
       EXPECT_LE(held(group), host.scheduler.windowed_pool(group).blocks()) << host.texts[id].tokens.size();
   }
-  // What the end of the last whole block sees, position 148: from 143 and 138 on, in blocks of 4.
+  // The blocks visible from position 148, the end of the last whole block: from 143 and 138 on, in blocks of 4.
   EXPECT_EQ(host.scheduler.find(id)->place.table.blocks().size(), 38u);
   EXPECT_EQ(held(0), 3);
   EXPECT_EQ(held(1), 4);
@@ -192,7 +192,7 @@ TEST(Scheduler, WindowsDecideWhoRuns) {
   for (const auto& [id, prompt] : prompts) EXPECT_EQ(host.texts[id], host.alone(prompt, greedy(24)));
 }
 
-// A prefix can be continued where what its windows see is still there, even if nothing before that is.
+// A prefix can be continued where the blocks in its windows are cached, even if earlier ones are not.
 TEST(Scheduler, ContinuesPrefixesWhereWindowsAreCached) {
   SchedulerOptions options = with_windows();
   for (WindowedLayers& layers : options.windowed) layers.blocks += 2;
@@ -208,7 +208,7 @@ TEST(Scheduler, ContinuesPrefixesWhereWindowsAreCached) {
   host.run();
   EXPECT_EQ(host.ends[second].statistics.reused, 60);
   EXPECT_EQ(host.texts[second], host.alone(longer, greedy(9)));
-  // What lies in the middle has been dropped, so that a text which parts from it there begins anew.
+  // Blocks in the middle were evicted, so a text that diverges there starts from the beginning.
   Tokens other(prompt.begin(), prompt.begin() + 20);
   other.push_back(5);
   const SequenceId third = host.scheduler.add(other, greedy(9), 0);
@@ -241,7 +241,7 @@ TEST(Scheduler, ForksAndCopiesBlocksOfWindows) {
   EXPECT_EQ(host.texts[parent], host.alone(prompt_of(30), greedy(20)));
 }
 
-// Puts what one device holds of a text into another.
+// Copies one device's cached blocks of a text to another.
 Restored copy_cache(Host& from, Host& to, const Tokens& tokens, const SavedTable& saved) {
   Restored restored = to.scheduler.restore("", tokens, saved);
   for (const RestoredBlock& block : restored.blocks)
@@ -292,7 +292,8 @@ TEST(Scheduler, SavesAndRestoresBlocksInWindows) {
   expect_error<UsageError>([&] { other.scheduler.restore("", tokens, without); }, "other windows");
 }
 
-// It shares what its parent still had by then, which is less than the end of its last whole block sees.
+// A fork shares the blocks that its parent still had, which are fewer than those visible from the end of its last whole
+// block.
 TEST(Scheduler, RefusesToSaveAForkWhoseParentReleasedBlocks) {
   SchedulerOptions options{.blocks = 64, .block_size = 4, .max_rows = 2, .chunk = 4, .pipelined = false};
   options.windowed.push_back({6, 40});
@@ -310,7 +311,7 @@ TEST(Scheduler, RefusesToSaveAForkWhoseParentReleasedBlocks) {
   for (const Block block : saved.windowed[0].blocks) EXPECT_NE(block, no_block);
 }
 
-// Short texts until the blocks of layers with windows are full of what their ends see.
+// Adds short texts until the blocks of layers with windows are full.
 void fill_with_texts(Host& host) {
   for (std::int32_t i = 0; i < 40; ++i) {
     Tokens prompt = prompt_of(13, i % 11);
@@ -345,7 +346,7 @@ TEST(Scheduler, RestoresBesideTheEndsOfOtherTexts) {
   EXPECT_EQ(other.texts[id], other.alone(longer, greedy(12)));
 }
 
-// The end sees some of what was there before, which must not make room for the rest.
+// Restoring must not evict the earlier blocks that are visible from the end.
 TEST(Scheduler, RestoresTheRestOfAText) {
   Host host(with_windows()), other(with_windows());
   const Tokens prompt = prompt_of(50);
@@ -402,7 +403,7 @@ TEST(Scheduler, ReservedTextsRotateThroughTheBlocksOfWindows) {
   }
 }
 
-// A fork of what is no longer there computes it again.
+// A fork of a text whose blocks were released computes them again.
 TEST(Scheduler, ForksTextsWhoseBeginningWasGivenBack) {
   Host host({.blocks = 8, .block_size = 2, .max_rows = 4, .chunk = 4, .pipelined = false, .window = 3});
   const SequenceId parent = host.scheduler.add(prompt_of(2), greedy(12), 0);
@@ -424,7 +425,7 @@ TEST(Scheduler, ForksTextsWhoseBeginningWasGivenBack) {
   EXPECT_EQ(host.texts[late], host.alone(so_far, greedy(5)));
 }
 
-// A host that no longer guesses leaves that to prompt lookup.
+// A host that stops drafting leaves that to prompt lookup.
 TEST(Scheduler, CanGoOnWithoutTheHostsDrafts) {
   Host host({.blocks = 32, .block_size = 4});
   SequenceOptions options = greedy(20);
@@ -612,7 +613,7 @@ TEST(Scheduler, DiscardsAStepPastTheEnd) {
   const Text alone = host.alone(prompt, options);
   EXPECT_EQ(host.texts[id], alone);
   EXPECT_EQ(host.steps, std::ssize(alone.tokens) + 2) << "one for each token and the end, and one too many";
-  // What was computed past the end is not in the tree.
+  // Tokens computed past the end are not in the tree.
   EXPECT_EQ(host.scheduler.prefixes().blocks(), (3 + std::ssize(alone.tokens)) / 2);
 }
 
@@ -1067,7 +1068,7 @@ TEST(Scheduler, AConstraintThatAllowsNothingEndsOnlyItsText) {
   EXPECT_EQ(host.scheduler.pool().used_blocks(), host.scheduler.prefixes().blocks());
 }
 
-// A sampler that throws ends its text alone; what is not an exception also reaches the caller.
+// A sampler that throws ends only its text; objects that are not exceptions also reach the caller.
 TEST(Scheduler, ASamplerThatThrowsEndsOnlyItsText) {
   for (const bool is_exception : {true, false}) {
     Host host({.pipelined = false, .vocabulary = vocabulary});

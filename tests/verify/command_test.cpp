@@ -9,7 +9,7 @@
 
 #include "support/temp_folder.h"
 
-// What `jerboa verify` prints and how it exits.
+// The output and exit status of `jerboa verify`.
 namespace jerboa {
 namespace {
 
@@ -146,7 +146,7 @@ TEST(VerifyCommand, RefusesAConfigThatDoesNotDescribeTheWeights) {
   }
 }
 
-// One line on stderr, whatever the file's fault.
+// One line on stderr, whatever is wrong with the file.
 TEST(VerifyCommand, RefusesUnreadableFiles) {
   const test::TempFolder folder;
   const std::string whole = test::read_text(goldens / "ops.safetensors");

@@ -85,7 +85,7 @@ TEST(MergedSteps, WithLargeProductsTrainLikeTheCpu) {
   EXPECT_GT(split_parts, 0);
 }
 
-// Beside a product in eight teams, sums have as many threads, but add the same elements in the same order.
+// Next to a product in eight teams, sums have as many threads, but add the same elements in the same order.
 TEST(MergedSteps, AddColumnsAsTheyDoAlone) {
   const Device device = Device::webgpu({.target = gpu_target()});
   for (const auto& [rows, columns] :

@@ -153,7 +153,7 @@ TEST_P(WholeOp, TakesSixteenBits) {
   }
 }
 
-// What an update does not change stays as it is.
+// Values that an update does not change stay the same.
 TEST(WholeOps, UpdateStateInPlace) {
   for (const bool software : {true, false}) {
     Session session(device(software));
