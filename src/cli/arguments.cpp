@@ -81,14 +81,13 @@ std::string describe_extra(const CLI::App& command, const std::string& extra) {
     const std::string flag = extra.substr(0, extra.find('='));
     const std::string meant = suggestion(flag, flags_of(command));
     return fmt::format("unknown option {}{}", flag,
-                       meant.empty() ? fmt::format("; {} --help lists those there are", full_name(command)) : meant);
+                       meant.empty() ? fmt::format("; see {} --help", full_name(command)) : meant);
   }
   const std::vector<std::string> commands = commands_of(command);
-  if (commands.empty())
-    return fmt::format("unexpected argument '{}'; {} --help says what it takes", extra, full_name(command));
+  if (commands.empty()) return fmt::format("unexpected argument '{}'; see {} --help", extra, full_name(command));
   const std::string meant = suggestion(extra, commands);
   return fmt::format("unknown command '{}'{}", extra,
-                     meant.empty() ? fmt::format("; {} --help lists those there are", full_name(command)) : meant);
+                     meant.empty() ? fmt::format("; see {} --help", full_name(command)) : meant);
 }
 
 // CLI11 names an option by its short name if it has one; the name as the user typed it is clearer.
@@ -118,7 +117,7 @@ std::string describe_missing(const CLI::App& command, const std::string& message
   if (message == "A subcommand is required")
     return fmt::format("a command is missing: {}", fmt::join(commands_of(command), ", "));
   const std::string name = message.substr(0, message.find(' '));
-  return fmt::format("{} is missing; {} --help says what it takes", name, full_name(command));
+  return fmt::format("{} is missing; see {} --help", name, full_name(command));
 }
 
 }  // namespace

@@ -204,12 +204,12 @@ void add_bench_load(CLI::App& bench) {
       ->capture_default_str();
   command
       ->add_option("--folder", options->folder,
-                   "Where the model is written, below this folder; by default the system's for temporary files")
+                   "A folder to write the model below; by default the system's folder for temporary files")
       ->check(CLI::ExistingDirectory);
   command->add_option("--turns", options->turns, "How often to load each; medians are printed")
       ->check(whole_number(1, 1 << 20))
       ->capture_default_str();
-  command->add_flag("--cold", options->cold, "Have the system forget the files before each load");
+  command->add_flag("--cold", options->cold, "Evict the files from the page cache before each load");
   command->add_flag("--json", options->json, "Print JSON");
   add_examples(*command, {"jerboa bench load --model llama-1b --weights f16 int4",
                           "jerboa bench load --model llama-8b --device webgpu --cold --json"});

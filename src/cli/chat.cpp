@@ -214,10 +214,10 @@ void Chat::print_status(const Generation& result) const {
 
 void add_chat(CLI::App& app) {
   auto command = std::make_shared<ChatCommand>();
-  auto* sub = app.add_subcommand("chat", "Talk with a pretrained model");
+  auto* sub = app.add_subcommand("chat", "Chat with a pretrained model");
   sub->add_option("model", command->model, model_help)->required();
   sub->add_option("message", command->messages,
-                  "Messages to answer, one after another; by default what is typed, or the lines of standard input");
+                  "Messages to answer, one after another; by default those typed, or the lines of standard input");
   sub->add_option("--system", command->system, "The system message");
   sub->add_option("--think", command->thinking, "Thoughts of thinking models: show, hide, or off for no thinking")
       ->check(one_of({"show", "hide", "off"}))

@@ -90,9 +90,8 @@ bool Chat::command(std::string_view line) {
                        counted(std::ssize(conversation_.messages()), "message")));
     } else {
       const std::string meant = nearest(name, commands());
-      note(fmt::format(
-          "unknown command {}{}; a message may begin with a space", name,
-          meant.empty() ? std::string("; /help lists those there are") : fmt::format("; did you mean {}?", meant)));
+      note(fmt::format("unknown command {}{}; a message may begin with a space", name,
+                       meant.empty() ? std::string("; see /help") : fmt::format("; did you mean {}?", meant)));
     }
   } catch (const std::exception& error) {
     note(error.what());

@@ -195,7 +195,7 @@ std::string fish_script(const std::vector<CommandWords>& commands) {
 
 void add_completion(CLI::App& app) {
   auto shell = std::make_shared<std::string>();
-  auto* sub = app.add_subcommand("completion", "Print a script that completes commands, flags and models in a shell");
+  auto* sub = app.add_subcommand("completion", "Print a shell script that completes commands, flags and models");
   sub->add_option("shell", *shell, "bash, zsh or fish")->required()->check(one_of({"bash", "zsh", "fish"}));
   add_examples(*sub,
                {"source <(jerboa completion bash)", "jerboa completion fish >~/.config/fish/completions/jerboa.fish"});

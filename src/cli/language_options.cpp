@@ -55,7 +55,7 @@ void ModelFlags::add_to(CLI::App& command, const std::string& context_help) {
   command.add_option("--device", device, "best, cpu, webgpu, webgpu:NAME or reference")
       ->check(device_name())
       ->capture_default_str();
-  command.add_option("--threads", threads, "Threads of the CPU, which it then runs on; by default one per core")
+  command.add_option("--threads", threads, "Run on the CPU with this many threads; by default one per core")
       ->check(whole_number(1, 1024));
   command
       .add_option("--weights", weights, "Type of the weights: f32, f16, bf16, int8 or int4; by default as in the file")
@@ -143,9 +143,9 @@ void LanguageFlags::add_sampling_to(CLI::App& command) {
       .add_option("--repetition-penalty", repetition_penalty, "Above 1, makes tokens that already occurred less likely")
       ->check(number_above(0, 1000));
   command
-      .add_option("--presence-penalty", presence_penalty, "Subtracted from the logit of tokens that the answer holds")
+      .add_option("--presence-penalty", presence_penalty, "Subtracted from the logits of tokens that are in the answer")
       ->check(number_from(-100, 100));
-  command.add_option("--frequency-penalty", frequency_penalty, "The same, once for each time that it holds them")
+  command.add_option("--frequency-penalty", frequency_penalty, "The same, once for each occurrence")
       ->check(number_from(-100, 100));
   command.add_option("--seed", seed, "Random seed, for reproducible answers; by default random")
       ->check(whole_number(0, std::numeric_limits<std::int64_t>::max()));
@@ -165,7 +165,7 @@ void LanguageFlags::add_to(CLI::App& command) {
   command.add_option("--tools", tools, "A file with a JSON list of tools, for the model's chat template")
       ->check(existing_file());
   add_drafts_to(command);
-  command.add_option("--trace", trace, "Write when each step ran to this file, for ui.perfetto.dev")
+  command.add_option("--trace", trace, "Write a trace of all steps to this file, for ui.perfetto.dev")
       ->check(place_for_file());
   command.add_flag("--stats", stats, "Print the number of tokens and the speed to standard error");
 }

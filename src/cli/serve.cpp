@@ -146,7 +146,7 @@ void add_serve(CLI::App& app) {
   server::ServerOptions& options = command->options;
   auto* sub = app.add_subcommand("serve", "Serve models over HTTP, with OpenAI's API and a chat page");
   sub->add_option("models", command->models,
-                  "Names of models that were pulled, folders or .gguf files; NAME=PATH gives one another name")
+                  "Names of pulled models, folders or .gguf files; NAME=PATH serves one under another name")
       ->required();
   sub->add_option("--host", options.http.host, "Address to listen on; by default only this machine can connect")
       ->capture_default_str();
@@ -168,10 +168,10 @@ void add_serve(CLI::App& app) {
   sub->add_option("--queue", options.queue, "Maximum unfinished requests of a model")
       ->check(whole_number(1, 1'000'000))
       ->capture_default_str();
-  sub->add_option("--timeout", options.limits.seconds, "Maximum seconds for an answer, waiting included")
+  sub->add_option("--timeout", options.limits.seconds, "Maximum seconds for an answer, including waiting")
       ->check(number_from(0.001, 1e6))
       ->capture_default_str();
-  sub->add_option("--io-timeout", options.http.read_seconds, "Seconds within which a request must have arrived")
+  sub->add_option("--io-timeout", options.http.read_seconds, "Maximum seconds for a request to arrive")
       ->check(number_from(0.01, 1e6))
       ->capture_default_str();
   sub->add_option("--drain", options.http.drain_seconds, "Seconds for unfinished answers after SIGTERM or Ctrl-C")
@@ -182,7 +182,7 @@ void add_serve(CLI::App& app) {
       ->check(number_from(0, 1e6));
   sub->add_option("--idle", options.idle_seconds, "Unload a model after this many idle seconds")
       ->check(number_from(0.001, 1e9));
-  sub->add_option("--sequences", command->sequences, "Maximum texts that are computed at once")
+  sub->add_option("--sequences", command->sequences, "Maximum number of texts that are generated at once")
       ->check(whole_number(1, 1 << 16));
   sub->add_option("--cache-tokens", command->cache_tokens, "Tokens of all texts together that the cache holds")
       ->check(whole_number(1, std::int64_t{1} << 40));
@@ -197,8 +197,8 @@ void add_serve(CLI::App& app) {
       ->needs(mcp);
   sub->add_flag("--deterministic", command->deterministic,
                 "A text is the same to the bit whatever else is computed; slower");
-  sub->add_flag("--lazy", command->lazy, "Load even the first model only when it is asked for");
-  sub->add_flag("--quiet", command->quiet, "Write no line for each request and each model that is loaded");
+  sub->add_flag("--lazy", command->lazy, "Load even the first model only on its first request");
+  sub->add_flag("--quiet", command->quiet, "Log neither requests nor loaded models");
   command->flags.add_to(*sub, "Maximum tokens of prompt and answer; by default the model's limit, at most 4096");
   command->drafting.add_drafts_to(*sub, " for the first of the models");
   add_examples(*sub,

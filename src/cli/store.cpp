@@ -63,9 +63,9 @@ std::optional<DType> converted_type(const fs::path& path) {
   if (std::any_of(listed.begin(), listed.end(), [&](const CatalogueEntry& entry) { return entry.name == model; }))
     throw BadArguments(fmt::format("{} has not been pulled yet; jerboa pull {} fetches it", model, model));
   const std::string meant = nearest(model, known_names());
-  throw BadArguments(fmt::format(
-      "{}: no such file or folder, and no model of this name was pulled{}", model,
-      meant.empty() ? std::string("; jerboa list shows those that were") : fmt::format("; did you mean {}?", meant)));
+  throw BadArguments(
+      fmt::format("{}: no such file or folder, and no model of this name was pulled{}", model,
+                  meant.empty() ? std::string("; see jerboa list") : fmt::format("; did you mean {}?", meant)));
 }
 
 }  // namespace
@@ -109,9 +109,9 @@ StoredModel need_stored(const std::string& name) {
   std::vector<std::string> names;
   for (const StoredModel& model : stored_models()) names.push_back(model.name);
   const std::string meant = nearest(name, names);
-  throw BadArguments(fmt::format(
-      "no model named {} was pulled{}", name,
-      meant.empty() ? std::string("; jerboa list shows those that were") : fmt::format("; did you mean {}?", meant)));
+  throw BadArguments(
+      fmt::format("no model named {} was pulled{}", name,
+                  meant.empty() ? std::string("; see jerboa list") : fmt::format("; did you mean {}?", meant)));
 }
 
 fs::path model_path(const std::string& model) {

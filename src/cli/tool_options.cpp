@@ -112,9 +112,8 @@ void ToolFlags::check_choice(const std::vector<server::ServerTool>& tools) const
   for (const server::ServerTool& tool : tools) names.push_back(tool.name);
   if (std::find(names.begin(), names.end(), wanted) != names.end()) return;
   const std::string meant = nearest(wanted, names);
-  throw BadArguments(
-      fmt::format("--tool-choice: there is no tool {}{}", wanted,
-                  meant.empty() ? "; jerboa tools lists those there are" : fmt::format("; did you mean {}?", meant)));
+  throw BadArguments(fmt::format("--tool-choice: there is no tool {}{}", wanted,
+                                 meant.empty() ? "; see jerboa tools" : fmt::format("; did you mean {}?", meant)));
 }
 
 std::string shown_call(const WrittenCall& call) {

@@ -165,7 +165,7 @@ void add_tune(CLI::App& app) {
   auto* sub =
       app.add_subcommand("tune", "Measure which forms of kernels are fastest on this GPU, and use them from now on");
   sub->add_option("--shapes", command->shapes,
-                  fmt::format("Whose kernels to measure, one or more of: a training step ({}), a model by its name or "
+                  fmt::format("What to measure, one or more of: a training step ({}), a model by its name or "
                               "folder, or a product such as matmul1024x256x768_f16_weights",
                               fmt::join(training_names(), ", ")))
       ->capture_default_str();
@@ -175,7 +175,8 @@ void add_tune(CLI::App& app) {
       ->check(one_of({"products", "attention", "rows", "columns"}))
       ->capture_default_str();
   sub->add_option("--weights", command->weights,
-                  "For models, one or more types of the weights; by default int8 or int4 if it is stored so, else f16")
+                  "For models, one or more types of the weights; by default int8 or int4 if the model is stored so, "
+                  "otherwise f16")
       ->check(one_of({"f32", "f16", "int8", "int4"}));
   sub->add_option("--prompt", command->prompt, "For models, the tokens of a prompt that are processed at once")
       ->check(whole_number(1, 1 << 20))
@@ -183,11 +184,11 @@ void add_tune(CLI::App& app) {
   sub->add_option("--device", command->device, "webgpu, or webgpu:NAME with part of an adapter's name")
       ->check(device_name())
       ->capture_default_str();
-  sub->add_option("--seconds", command->seconds, "How long to measure each form at most")
+  sub->add_option("--seconds", command->seconds, "Maximum time to measure each form")
       ->check(number_above(0, 3600))
       ->capture_default_str();
   sub->add_option("--output", command->output,
-                  "The file to write; by default the one that devices of this kind load by themselves");
+                  "The file to write; by default the one that devices of this kind load automatically");
   sub->add_flag("--json", command->json, "Print each kernel as a line of JSON");
   add_examples(*sub, {"jerboa tune --shapes small gpt2_mixed", "jerboa tune --shapes FOLDER --weights f16 int4",
                       "jerboa tune --shapes small --output tuned.json; JERBOA_TUNED=tuned.json jerboa bench small "

@@ -65,7 +65,7 @@ ServerConfig read_server(const std::string& name, const Entry& entry) {
   const std::string command = entry.text("command"), url = entry.text("url"), type = entry.text("type");
   if (type == "sse") entry.fail("is of type sse, which the protocol has replaced by http");
   if (!type.empty() && type != "stdio" && type != "http" && type != "streamable-http" && type != "streamableHttp")
-    entry.fail(fmt::format("is of type '{}'; there are stdio and http", type));
+    entry.fail(fmt::format("is of type '{}', but must be stdio or http", type));
   if (command.empty() == url.empty()) entry.fail("needs either a \"command\" or a \"url\"");
   if (!url.empty() && !url.starts_with("http://") && !url.starts_with("https://"))
     entry.fail(fmt::format("has the url '{}'; it must begin with http:// or https://", url));

@@ -35,7 +35,7 @@ ToolOutput perform(const std::vector<ServerTool>& tools, const WrittenCall& call
   if (tool == tools.end()) {
     std::vector<std::string> names;
     for (const ServerTool& one : tools) names.push_back(one.name);
-    return {fmt::format("there is no tool {}; there are {}", in_quotes(call.name), fmt::join(names, ", ")), true};
+    return {fmt::format("there is no tool {}; available: {}", in_quotes(call.name), fmt::join(names, ", ")), true};
   }
   try {
     const Json arguments = parsed_arguments(call.arguments);

@@ -59,7 +59,7 @@ TEST_F(AgentTest, CallsAndReadsTheResult) {
 TEST_F(AgentTest, ReportsErrorsToTheModel) {
   run({{"", {{"ad", "{}"}, {"add", "{\"a\": "}, {"add", "[1]"}, {"add", "{\"a\": 1}"}, {"fail", ""}}}, {"Sorry."}});
   const auto result = [&](std::size_t i) { return messages[2 + i]["content"].get<std::string>(); };
-  EXPECT_EQ(result(0), "error: there is no tool \"ad\"; there are add, fail");
+  EXPECT_EQ(result(0), "error: there is no tool \"ad\"; available: add, fail");
   EXPECT_TRUE(result(1).starts_with("error: the arguments")) << result(1);
   EXPECT_EQ(result(2), "error: the arguments are not a JSON object");
   EXPECT_TRUE(result(3).starts_with("error: ")) << result(3);

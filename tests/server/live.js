@@ -53,8 +53,8 @@ export function makeEncoder() {
   return folder;
 }
 
-// Stops the servers of tests that failed, which would otherwise keep the file from ending. Hooks that a file registers
-// later run first, so they can stop their own servers properly.
+// Stops the servers of failed tests, which would otherwise keep the file from ending. A timer, because the file's own
+// hooks run after this one and should stop their servers properly.
 const running = new Set();
 after(() => void setTimeout(() => running.forEach((child) => child.kill("SIGKILL")), 10_000).unref());
 

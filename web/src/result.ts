@@ -73,7 +73,7 @@ export class RunResult {
 
   private find(name: string): ResultPlace {
     const place = this.places.get(name);
-    if (place === undefined) throw new UsageError(`the run has no output or capture ${name}; there are ${listed(this.names)}`);
+    if (place === undefined) throw new UsageError(`the run has no output or capture ${name}; available: ${listed(this.names)}`);
     return place;
   }
 

@@ -146,7 +146,7 @@ export class Session {
     const captures = (asNames(names, "captures") ?? []).map((name) => {
       const found = definition.captures.find((capture) => capture.name === name);
       if (found === undefined)
-        throw new UsageError(`entry ${entry}: no capture is named ${name}; there are ${listed(definition.captures.map((one) => one.name))}`);
+        throw new UsageError(`entry ${entry}: no capture is named ${name}; available: ${listed(definition.captures.map((one) => one.name))}`);
       return found;
     });
     const chosenOutputs = asNames(wanted, "outputs");
@@ -164,7 +164,7 @@ export class Session {
     this.check();
     const executable = this.executables.get(entry);
     if (executable === undefined)
-      throw new UsageError(`the session has no entry ${entry}; there are ${listed(this.entryNames)}`);
+      throw new UsageError(`the session has no entry ${entry}; available: ${listed(this.entryNames)}`);
     const { tensors, symbols } = checkInputs(executable.entry, asOptions(inputs, `entry ${entry}: inputs`));
     checkInputIndices(executable.entry.indices, tensors, symbols);
     return { executable, tensors, symbols };
@@ -356,7 +356,7 @@ export class Session {
   private slot(name: string): Slot {
     const slot = this.slots.get(name);
     if (slot === undefined)
-      throw new UsageError(`no parameter or state is named ${name}; there are ${listed(this.slots.keys())}`);
+      throw new UsageError(`no parameter or state is named ${name}; available: ${listed(this.slots.keys())}`);
     return slot;
   }
 
@@ -371,7 +371,7 @@ function chosen(entries: readonly Entry[], names: readonly string[] | undefined)
     names?.map((name) => {
       const found = entries.find((entry) => entry.name === name);
       if (found === undefined)
-        throw new UsageError(`the program has no entry ${name}; there are ${listed(entries.map((entry) => entry.name))}`);
+        throw new UsageError(`the program has no entry ${name}; available: ${listed(entries.map((entry) => entry.name))}`);
       return found;
     }) ?? entries
   );

@@ -68,7 +68,7 @@ export function checkTensor(value: unknown, what: string): asserts value is Tens
   const fields = (typeof value === "object" && value !== null ? value : {}) as Partial<Tensor>;
   if (fields.dtype === undefined || !Array.isArray(fields.shape))
     throw new UsageError(`${what} must be a tensor, with dtype, shape and data, not ${described(value)}`);
-  if (!dtypes.includes(fields.dtype)) throw new UsageError(`${what} has the unknown type ${String(fields.dtype)}; there are ${dtypes.join(", ")}`);
+  if (!dtypes.includes(fields.dtype)) throw new UsageError(`${what} has the unknown type ${String(fields.dtype)}; available: ${dtypes.join(", ")}`);
   checkData(fields.data, fields.dtype, asShape(fields.shape, `the shape of ${what}`), what);
 }
 

@@ -64,7 +64,7 @@ test("seeds, entries, files and uploads of the wrong type are named", () =>
     await refused(() => session.upload(new Map([["up", any(null)]])), /up must be a tensor, .* not null/);
     await refused(() => session.upload(new Map([["up", { ...up, data: new Int32Array(144) }]])), /up is f32\[24, 6\], .* given an Int32Array/);
     await refused(() => session.upload(new Map([["up", { ...up, data: any(undefined) }]])), /given undefined/);
-    await refused(() => session.upload(new Map([["up", { ...up, dtype: any("f64") }]])), /unknown type f64; there are f32/);
+    await refused(() => session.upload(new Map([["up", { ...up, dtype: any("f64") }]])), /unknown type f64; available: f32/);
     await refused(() => session.reset(0.25), /a seed must be a whole number, not the number 0.25/);
     await refused(() => session.load(any(null)), /must be a Uint8Array/);
     assert.deepEqual(await session.download("up"), up);

@@ -125,7 +125,7 @@ test("losses and batches that are wrong are named", () =>
       });
     };
     const good = (m: { w: graph.Parameter }, { x }: graph.Inputs) => graph.mean(x!.mul(m.w));
-    await fails((m, inputs) => inputs["ids"]!.mul(m.w), /no input is named ids; there are x/);
+    await fails((m, inputs) => inputs["ids"]!.mul(m.w), /no input is named ids; available: x/);
     await fails(() => undefined, /the loss is not a tensor: its function returned undefined/);
     await fails(async (m, inputs) => good(m, inputs), /must not be asynchronous|is not a tensor/);
     await fails((m) => graph.mean(graph.square(m.w)), /the loss does not use x of the batch/);

@@ -120,7 +120,7 @@ test("mistakes are told by name, and change nothing", () =>
     const before = await session.save();
     const refused = (call: Promise<unknown>, text: RegExp) =>
       assert.rejects(call, (error) => error instanceof UsageError && text.test(error.message));
-    await refused(session.run("walk", {}), /no entry walk; there are .*step/);
+    await refused(session.run("walk", {}), /no entry walk; available: .*step/);
     await refused(session.run("step", { x }), /missing inputs: y/);
     await refused(session.run("step", { x, y, z: x }), /unknown inputs: z/);
     await refused(session.run("step", { x, y: x }), /input y is f32\[10, 6\] but the program takes f32\[10, 3\]/);
@@ -128,15 +128,15 @@ test("mistakes are told by name, and change nothing", () =>
     await refused(session.run("step", { x, y: { ...y, data: new Float32Array(3) } }), /which has 30 elements, but was given 3/);
     await refused(session.run("forward", { x: tensor(new Float32Array(6 * 301), [301, 6]) }), /N = 301 is outside 1 to 300/);
     await refused(session.run("forward", { x: x.data }), /must be passed with its shape/);
-    await refused(session.run("forward", { x }, { captures: ["y"] }), /no capture is named y; there are none/);
-    await refused(session.download("q"), /no parameter or state is named q; there are/);
+    await refused(session.run("forward", { x }, { captures: ["y"] }), /no capture is named y; available: none/);
+    await refused(session.download("q"), /no parameter or state is named q; available:/);
     const zeros = tensor(new Float32Array(144), [24, 6]);
     assert.throws(() => session.upload(new Map([["up", zeros], ["down", zeros]])), /down is f32\[3, 24\] but was given/);
     assert.throws(() => session.load(new Uint8Array(3)), FileError);
     assert.deepEqual(await session.save(), before);
     await session.run("step", { x: x.data, y: y.data }); // the program fixes these shapes
     const out = await session.run("forward", { x });
-    await refused(out.read("loss"), /no output or capture loss; there are output/);
+    await refused(out.read("loss"), /no output or capture loss; available: output/);
     await refused(out.number("output"), /not one number/);
     session.destroy();
     await refused(session.run("step", { x, y }), /destroyed/);

@@ -44,7 +44,7 @@ export function declareInputs<I extends Inputs>(specs: InputSpecs): I {
   return new Proxy(inputs, {
     get: (target, name) => {
       if (typeof name === "symbol" || name in target) return Reflect.get(target, name) as unknown;
-      throw new UsageError(`no input is named ${name}; there are ${listed(names)}`);
+      throw new UsageError(`no input is named ${name}; available: ${listed(names)}`);
     },
   }) as I;
 }

@@ -66,7 +66,7 @@ function samplingRow(sampling: Sampling | undefined): Record<string, unknown> {
   const row: Record<string, unknown> = { seed: drawnSeed() };
   for (const [key, value] of Object.entries(asOptions(sampling, "sampling"))) {
     const name = samplingNames[key as keyof Sampling];
-    if (name === undefined) throw new UsageError(`sampling has no option ${key}; there are ${Object.keys(samplingNames).join(", ")}`);
+    if (name === undefined) throw new UsageError(`sampling has no option ${key}; available: ${Object.keys(samplingNames).join(", ")}`);
     if (value !== undefined) row[name] = name === "logit_bias" ? biasPairs(value as NonNullable<Sampling["logitBias"]>) : value;
   }
   return row;
