@@ -114,7 +114,7 @@ bool fetch_rest(const Download& file, const fs::path& part, ProgressBar& bar) {
   const bool has_advanced = static_cast<std::int64_t>(fs::file_size(part, ignored)) > had;
   if (code == CURLE_HTTP_RETURNED_ERROR || !has_advanced)
     throw Error(fmt::format("{}: {}{}", file.label, reason_of(handle, code, file.from),
-                            had > 0 || has_advanced ? "; the same command goes on where it stopped" : ""));
+                            had > 0 || has_advanced ? "; repeat the command to resume" : ""));
   return false;
 }
 
@@ -139,7 +139,7 @@ void download(const Download& file) {
   }
   if (had_wrong_hash)
     throw Error(fmt::format("{}: what arrived does not have the expected hash; try again", file.label));
-  throw Error(fmt::format("{}: the connection ended too early; the same command goes on where it stopped", file.label));
+  throw Error(fmt::format("{}: the connection ended too early; repeat the command to resume", file.label));
 }
 
 std::string fetch_text(const Address& address) {

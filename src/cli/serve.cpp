@@ -113,7 +113,7 @@ struct ServeCommand {
     const bool is_v6 = options.http.host.find(':') != std::string::npos;
     const std::string host = is_v6 ? "[" + options.http.host + "]" : options.http.host;
     if (options.api_key.empty() && !server::is_loopback(options.http.host))
-      note(fmt::format("warning: whoever can reach {} can use this server; --api-key asks for a key", host));
+      note(fmt::format("warning: anyone who can reach {} can use this server; --api-key asks for a key", host));
     fmt::print("listening on http://{}:{}\n", host, port);
     std::fflush(stdout);
   }

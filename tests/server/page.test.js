@@ -120,7 +120,7 @@ test("it chats with the model, stops and regenerates", async () => {
   assert.deepEqual(outside, []);
 });
 
-test("it shows Markdown, and nothing that a model writes becomes markup", async () => {
+test("it shows Markdown, and a model's output never becomes markup", async () => {
   const { page, outside } = await open();
   const asked = await answerWith(page, written, "The user wants rivers.\nThree will do.");
   await page.click("#open-settings");
@@ -154,7 +154,7 @@ test("it shows Markdown, and nothing that a model writes becomes markup", async 
   assert.deepEqual(outside, []);
 });
 
-test("it asks for the server's key, and shows how busy the server is", async (t) => {
+test("it asks for the server's key, and shows the server's load", async (t) => {
   const guarded = await serve("--api-key", "secret");
   t.after(() => guarded.stop());
   const { page } = await open({}, guarded.address);
@@ -199,7 +199,7 @@ test("it uses the server's tools, and shows their calls", async () => {
   assert.match(await page.textContent(".thoughts p"), /^→ add \{"a": 1\}\n← 7/);
 });
 
-test("it says what is wrong", async () => {
+test("it reports errors", async () => {
   const { page } = await open();
   await page.click("#open-settings");
   await page.fill("#max_tokens", "5000000000");

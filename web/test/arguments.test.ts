@@ -84,7 +84,7 @@ test("texts and tensors of the wrong type are named", async () => {
   await refused(() => tensor(new Float32Array(2), [-2]), /not the number -2/);
 });
 
-test("memory that threads share is accepted wherever bytes and numbers are", () =>
+test("shared memory is accepted wherever bytes and numbers are", () =>
   withDevice(async (device) => {
     const shared = <T extends Float32Array | Uint8Array>(data: T): T => {
       const copy = new (data.constructor as new (buffer: SharedArrayBuffer) => T)(new SharedArrayBuffer(data.byteLength));

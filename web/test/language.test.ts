@@ -42,9 +42,9 @@ const decoders = readdirSync(goldensFolder)
   .filter((name) => existsSync(join(goldensFolder, name, "golden.safetensors")) && read(name, "golden.safetensors").includes('"greedy"'))
   .sort();
 for (const family of process.env["JERBOA_ALL_FAMILIES"] === "1" ? decoders : ["llama", "mamba2", "olmoe"])
-  test(`${family} writes what transformers writes`, () => checkFamily(family));
+  test(`${family} generates the same tokens as transformers`, () => checkFamily(family));
 
-test("a model opens a device of the WebGPU that it is given", () => checkFamily("llama", { ...small, gpu }));
+test("a model opens a device of the given WebGPU implementation", () => checkFamily("llama", { ...small, gpu }));
 
 test("texts are streamed, sampled, stopped and cancelled", async () => {
   const progress: string[] = [];
@@ -146,7 +146,7 @@ interface Inside {
   session: { run(...given: unknown[]): Promise<unknown>; downloadParameters(): Promise<Map<string, Tensor>> };
 }
 
-test("a text that fails says why, and the next one is written", async () => {
+test("a failed text has its reason, and the next one succeeds", async () => {
   const { prompt, wanted } = goldenText("llama");
   await withModel(goldenFiles("llama"), small, async (model) => {
     const write = () => model.continueTokens(prompt, { maxTokens: wanted.length, sampling: greedy }).result;
@@ -182,7 +182,7 @@ test("a text that fails says why, and the next one is written", async () => {
   });
 });
 
-test("a text that is submitted while others are given up is written", { timeout: 600_000 }, async () => {
+test("a text that is submitted while others are abandoned succeeds", { timeout: 600_000 }, async () => {
   const { prompt, wanted } = goldenText("llama");
   await withModel(goldenFiles("llama"), small, async (model) => {
     const write = () => model.continueTokens(prompt, { maxTokens: wanted.length, sampling: greedy }).result;
@@ -208,7 +208,7 @@ test("a text that is submitted while others are given up is written", { timeout:
   });
 });
 
-test("a compiler that is gone ends a text that is cancelled without another error", { timeout: 600_000 }, async () => {
+test("if the compiler is gone, cancelling a text causes no further error", { timeout: 600_000 }, async () => {
   const unhandled: unknown[] = [];
   const listen = (reason: unknown) => void unhandled.push(reason);
   process.on("unhandledRejection", listen);
@@ -241,7 +241,7 @@ test("a compiler that is gone ends a text that is cancelled without another erro
   }
 });
 
-test("the loss of the device is what its texts fail with", async () => {
+test("texts fail with the loss of the device", async () => {
   const device = await openDevice({ gpu });
   const model = await LanguageModel.load(goldenFiles("llama"), { ...small, device });
   const text = model.generate("ab", { maxTokens: 50 });
@@ -250,7 +250,7 @@ test("the loss of the device is what its texts fail with", async () => {
   model.dispose();
 });
 
-test("what is wrong with a model is said before it is loaded", () =>
+test("errors in a model are reported before it is loaded", () =>
   withDevice(async (device) => {
     const refused = (files: Map<string, Blob>, options: LoadOptions, error: object) => assert.rejects(LanguageModel.load(files, { ...small, device, ...options }), error);
     await refused(new Map([["tokenizer.json", new Blob([tokenizer])]]), {}, FileError);

@@ -20,7 +20,7 @@ async function tokensOf(files: Map<string, Blob> | ModelSource, options: LoadOpt
 
 const blobOf = (tensors: ReturnType<typeof golden>) => new Blob([writeSafetensors(tensors)]);
 
-test("a checkpoint may be in shards, and have tensors that the model does not need", () => withDevice(async (device) => {
+test("a checkpoint may be sharded, and have tensors that the model does not need", () => withDevice(async (device) => {
   const wanted = await tokensOf(goldenFiles("llama"), { device });
   const all = [...golden(), ["model.rotary_emb.inv_freq", { dtype: "f32", shape: [4], data: new Float32Array(4) }] as const];
   const half = all.length >> 1;

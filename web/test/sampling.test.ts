@@ -62,7 +62,7 @@ test("the host and the device draw the same tokens, with the same log-probabilit
     assert.equal(first!.likeliest[0]!.logprob, Math.max(...first!.likeliest.map(({ logprob }) => logprob)));
   }));
 
-test("guesses at what follows do not change a text", () =>
+test("drafts do not change a text", () =>
   withDevice((device) =>
     withModel(device, {}, async (write) => {
       // One text that repeats itself, and one that does not.
@@ -76,7 +76,7 @@ test("guesses at what follows do not change a text", () =>
     }),
   ));
 
-test("a cache of 8 bits says nearly the same in less memory", () =>
+test("an 8-bit cache generates nearly the same text in less memory", () =>
   withDevice(async (device) => {
     const options = { sampling: greedy, maxTokens: wanted.length, logprobs: 3 };
     const made: Generation[] = [];

@@ -33,7 +33,7 @@ test("storage stays between runs and entries, and a checkpoint continues bit for
     assert.deepEqual(await (await other.run("forward", { x })).read("output"), before);
   }));
 
-test("a checkpoint is of one moment, whatever is run while it is made", () =>
+test("a checkpoint is consistent, whatever runs while it is made", () =>
   withDevice(async (device) => {
     const session = await (await Program.load(device, program)).createSession({ seed: 3 });
     await session.run("step", { x, y });
@@ -43,14 +43,14 @@ test("a checkpoint is of one moment, whatever is run while it is made", () =>
     assert.deepEqual(readSafetensors(await saving), wanted);
   }));
 
-test("a checkpoint of a native session is loaded, and saved as it was", () =>
+test("a checkpoint of a native session is loaded, and saved unchanged", () =>
   withDevice(async (device) => {
     const checkpoint = await read("checkpoint.safetensors");
     const session = await (await Program.load(device, program)).createSession({ parameters: checkpoint });
     assert.deepEqual(readSafetensors(await session.save()), readSafetensors(checkpoint));
   }));
 
-test("runs that are not waited for happen in their order", () =>
+test("runs that are not awaited execute in order", () =>
   withDevice(async (device) => {
     const loaded = await Program.load(device, program);
     const one = await loaded.createSession();
@@ -87,7 +87,7 @@ test("entries of another program are added to a session, in any order", () =>
     }
   }));
 
-test("entries that are added twice at once are added once", () =>
+test("entries that are added twice concurrently are added once", () =>
   withDevice(async (device) => {
     const loaded = await Program.load(device, program);
     const session = await loaded.createSession({ seed: 3, entries: [] });
@@ -98,7 +98,7 @@ test("entries that are added twice at once are added once", () =>
     session.destroy();
   }));
 
-test("what is uploaded while entries are added that move parameters is what they then have", () =>
+test("uploads while entries are added that move parameters are not lost", () =>
   withDevice(async (device) => {
     const gpt = await readCase("gpt")("program.jerboa");
     const program = (name: string) => Program.load(device, onlyEntry(gpt, name));
@@ -114,7 +114,7 @@ test("what is uploaded while entries are added that move parameters is what they
     }
   }));
 
-test("mistakes are told by name, and change nothing", () =>
+test("mistakes are named, and change nothing", () =>
   withDevice(async (device) => {
     const session = await (await Program.load(device, program)).createSession();
     const before = await session.save();
@@ -155,7 +155,7 @@ test("indices in inputs are checked before anything runs", () =>
     await session.run("forward", { ids: ids(255) });
   }));
 
-test("of an input only the elements that reach an op are checked", () => {
+test("only the elements of an input that reach an op are checked", () => {
   const dims = (...sizes: number[]) => sizes.map(constantDim);
   // Columns 0 and 1 of [2, 3], then the second and third of those.
   const views = [
@@ -206,7 +206,7 @@ test("damaged programs are refused", () =>
     }
   }));
 
-test("sections and versions that are unknown are named", () =>
+test("unknown sections and versions are named", () =>
   withDevice(async (device) => {
     const sections = readSections(program);
     const refused = (bytes: Uint8Array, text: RegExp) =>
@@ -264,7 +264,7 @@ test("missing features and limits are named", async () => {
   device.destroy();
 });
 
-test("the loss of the device rejects what is under way, and what comes after", async () => {
+test("the loss of the device rejects pending and later work", async () => {
   const device = await openDevice({ gpu });
   const loaded = await Program.load(device, program);
   const session = await loaded.createSession();
@@ -282,7 +282,7 @@ test("the loss of the device rejects what is under way, and what comes after", a
   await lost(Program.load(device, program));
 });
 
-test("where there is no WebGPU, opening a device says so", async () => {
+test("opening a device without WebGPU reports that", async () => {
   const none = { requestAdapter: async () => null } as unknown as GPU;
   await assert.rejects(openDevice({ gpu: none }), /finds no graphics device/);
   await assert.rejects(openDevice(), /^DeviceError: Node has no WebGPU of its own: run `npm install webgpu`, import \{ create \} from "webgpu", and pass \{ gpu: create\(\[\]\) \} as an option$/);
