@@ -76,10 +76,10 @@ void read_heads(const Config& config, int layer, LayerForm& form) {
 RopeTable gemma4_rope(const Config& config, const LayerForm& form) {
   const std::string type = form.slides ? "sliding_attention" : "full_attention";
   const auto ropes = config.section("rope_parameters");
-  const auto own = ropes ? ropes->section(type) : std::nullopt;
-  if (!own || !own->has("rope_theta"))
+  const auto settings = ropes ? ropes->section(type) : std::nullopt;
+  if (!settings || !settings->has("rope_theta"))
     throw FileError(fmt::format("{}: rope_parameters has no {} with a rope_theta", config.origin(), type));
-  return rope_frequencies(config, *own, form.head_size);
+  return rope_frequencies(config, *settings, form.head_size);
 }
 
 std::vector<LayerForm> gemma4_layers(const Config& config) {

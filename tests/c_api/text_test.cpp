@@ -69,10 +69,10 @@ TEST(CApiTokenizer, EncodesAndDecodes) {
   std::memcpy(tokens.data(), bytes.data(), bytes.size());
   EXPECT_EQ(tokens, (std::vector<std::int32_t>{4, 5, 29, 0}));
 
-  const std::array<std::int32_t, 4> told{1, 4, 2, 3};
-  ASSERT_EQ(jerboa_tokenizer_decode(tokenizer.get(), told.data(), told.size(), 1, &buffer), JERBOA_OK);
+  const std::array<std::int32_t, 4> ids{1, 4, 2, 3};
+  ASSERT_EQ(jerboa_tokenizer_decode(tokenizer.get(), ids.data(), ids.size(), 1, &buffer), JERBOA_OK);
   EXPECT_EQ(taken(buffer), "aü");
-  ASSERT_EQ(jerboa_tokenizer_decode(tokenizer.get(), told.data(), told.size(), 0, &buffer), JERBOA_OK);
+  ASSERT_EQ(jerboa_tokenizer_decode(tokenizer.get(), ids.data(), ids.size(), 0, &buffer), JERBOA_OK);
   EXPECT_EQ(taken(buffer), "<s>aü");
 }
 

@@ -487,8 +487,8 @@ TEST(Budget, ComparesAlternativesInProportion) {
 }
 
 // An alternative of objects with required properties of six values each, the same in all alternatives.
-std::string with_shared_values(int properties, const std::string& own) {
-  std::string fields = own, names = R"("zone")";
+std::string with_shared_values(int properties, const std::string& distinct_fields) {
+  std::string fields = distinct_fields, names = R"("zone")";
   for (int i = 0; i < properties; ++i) {
     fields += fmt::format(R"(,"p{}": {{"enum": [0, 1, 2, 3, 4, 5]}})", i);
     names += fmt::format(R"(,"p{}")", i);
@@ -497,11 +497,12 @@ std::string with_shared_values(int properties, const std::string& own) {
 }
 
 TEST(Budget, DoesNotMultiplyTheValuesThatAlternativesShare) {
-  const auto own = [](int i) { return fmt::format(R"("zone": {{"const": {}}})", i); };
+  const auto distinct_fields = [](int i) { return fmt::format(R"("zone": {{"const": {}}})", i); };
   for (const int alternatives : {2, 40})
     expect_within(5, [&] {
-      EXPECT_EQ(error_of(one_of(alternatives, [&](int i) { return with_shared_values(12, own(i)); })), "compiled");
-      EXPECT_EQ(error_of(one_of(alternatives, [&](int i) { return with_shared_values(12, own(i / 2)); })),
+      EXPECT_EQ(error_of(one_of(alternatives, [&](int i) { return with_shared_values(12, distinct_fields(i)); })),
+                "compiled");
+      EXPECT_EQ(error_of(one_of(alternatives, [&](int i) { return with_shared_values(12, distinct_fields(i / 2)); })),
                 "#: 'oneOf': a value may be valid under both 0 and 1; use anyOf, or a constant that tells them apart");
     });
 }

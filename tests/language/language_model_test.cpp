@@ -213,8 +213,8 @@ TEST(LanguageModel, KeepsTheConversation) {
   EXPECT_EQ(model.chat("Hi", greedy(4)).text, first);
   model.reset();
   model.conversation().push_back({"system", "Be brief."});
-  const Tokens told = model.generate("<system>Be brief.<user>Hi<assistant>", greedy(4)).tokens;
-  EXPECT_EQ(model.chat("Hi", greedy(4)).tokens, told);
+  const Tokens wanted = model.generate("<system>Be brief.<user>Hi<assistant>", greedy(4)).tokens;
+  EXPECT_EQ(model.chat("Hi", greedy(4)).tokens, wanted);
 }
 
 TEST(LanguageModel, GivesLogitsAfterEveryToken) {

@@ -269,14 +269,14 @@ void compare_with_host(const Device& where, int vocabulary, bool as_gpu, int rou
       draws.settings[row].seed = 77 * row + (std::uint64_t{row} << 40);
     const auto tokens = device(logits, draws);
     for (std::size_t row = 0; row < varied.size(); ++row) {
-      const auto own = std::span(logits).subspan(row * count, count);
+      const auto row_logits = std::span(logits).subspan(row * count, count);
       const SamplerOptions& options = draws.settings[row];
       ++all;
       if (options.temperature == 0) {
-        EXPECT_EQ(tokens[row], std::max_element(own.begin(), own.end()) - own.begin());
+        EXPECT_EQ(tokens[row], std::max_element(row_logits.begin(), row_logits.end()) - row_logits.begin());
         continue;
       }
-      const HostDraw host = host_draw(own, options, static_cast<std::uint64_t>(round));
+      const HostDraw host = host_draw(row_logits, options, static_cast<std::uint64_t>(round));
       if (host.distance == 0)
         ++close;
       else
@@ -386,9 +386,10 @@ TEST_P(SamplingGraph, PenalisesAsTheHostDoes) {
     Draws draws{kinds, std::vector<std::uint32_t>(kinds.size(), round)};
     for (std::size_t row = 0; row < kinds.size(); ++row) {
       draws.settings[row].seed = row + 40;
-      const auto own = std::span(logits).subspan(row * vocabulary, vocabulary);
+      const auto row_logits = std::span(logits).subspan(row * vocabulary, vocabulary);
       constexpr int first = 20;  // none that is banned
-      const auto best = static_cast<int>(std::max_element(own.begin() + first, own.end()) - own.begin());
+      const auto best =
+          static_cast<int>(std::max_element(row_logits.begin() + first, row_logits.end()) - row_logits.begin());
       const auto random_token = [&] { return first + static_cast<int>(random.below(vocabulary - first)); };
       std::vector<int> prompt, generated;
       for (int i = 0; i < 6; ++i) prompt.push_back(random_token());
@@ -402,12 +403,12 @@ TEST_P(SamplingGraph, PenalisesAsTheHostDoes) {
     }
     const auto tokens = sampler(logits, draws);
     for (std::size_t row = 0; row < kinds.size(); ++row) {
-      std::vector<float> own(logits.begin() + static_cast<std::ptrdiff_t>(row * vocabulary),
-                             logits.begin() + static_cast<std::ptrdiff_t>((row + 1) * vocabulary));
-      const auto plain = std::max_element(own.begin(), own.end()) - own.begin();
+      std::vector<float> row_logits(logits.begin() + static_cast<std::ptrdiff_t>(row * vocabulary),
+                                    logits.begin() + static_cast<std::ptrdiff_t>((row + 1) * vocabulary));
+      const auto plain = std::max_element(row_logits.begin(), row_logits.end()) - row_logits.begin();
       std::vector<int> generated = draws.generated[row];
       if (draws.taken[row] >= 0) generated.push_back(draws.taken[row]);
-      EXPECT_EQ(tokens[row], host_token(own, draws.settings[row], draws.prompts[row], generated, round))
+      EXPECT_EQ(tokens[row], host_token(row_logits, draws.settings[row], draws.prompts[row], generated, round))
           << "row " << row << ", round " << round;
       different += tokens[row] != plain ? 1 : 0;
       ++all;
@@ -432,12 +433,12 @@ TEST_P(SamplingGraph, GivesLogProbabilities) {
     ASSERT_EQ(likeliest.shape(), (Sizes{2, 2, static_cast<std::int64_t>(listed)}));
     for (std::size_t at = 0; at < 4; ++at) {
       const auto begin = logits.begin() + static_cast<std::ptrdiff_t>(at) * vocabulary;
-      std::vector<float> own(begin, begin + vocabulary);
+      std::vector<float> row_logits(begin, begin + vocabulary);
       if (at < 2)
-        own[2] += 6;
+        row_logits[2] += 6;
       else
-        own[3] = -std::numeric_limits<float>::infinity();
-      const TokenDistribution wanted = distribution_of(own, static_cast<int>(listed));
+        row_logits[3] = -std::numeric_limits<float>::infinity();
+      const TokenDistribution wanted = distribution_of(row_logits, static_cast<int>(listed));
       EXPECT_NEAR(drawn.f32()[at], wanted.logprob(tokens[at]), 1e-4);
       for (std::size_t i = 0; i < listed; ++i) {
         EXPECT_EQ(likeliest.i32()[at * listed + i], wanted.likeliest[i].first) << at << ' ' << i;

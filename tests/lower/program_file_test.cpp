@@ -69,13 +69,14 @@ TEST_F(GpuProgramFile, ComesBackAsItWasWritten) {
   EXPECT_EQ(loaded.target, "webgpu");
   ASSERT_EQ(loaded.entries.size(), 2u);
   for (std::size_t i = 0; i < 2; ++i) {
-    const GpuCode &wanted = file.entries[i].program.gpu, &own = loaded.entries[i].program.gpu;
+    const GpuCode &wanted = file.entries[i].program.gpu, &found = loaded.entries[i].program.gpu;
     ASSERT_FALSE(wanted.steps.empty());
-    ASSERT_EQ(own.steps.size(), wanted.steps.size());
-    ASSERT_EQ(own.shaders.size(), wanted.shaders.size());
-    for (std::size_t k = 0; k < wanted.shaders.size(); ++k) EXPECT_EQ(own.shaders[k].source, wanted.shaders[k].source);
+    ASSERT_EQ(found.steps.size(), wanted.steps.size());
+    ASSERT_EQ(found.shaders.size(), wanted.shaders.size());
+    for (std::size_t k = 0; k < wanted.shaders.size(); ++k)
+      EXPECT_EQ(found.shaders[k].source, wanted.shaders[k].source);
     for (std::size_t k = 0; k < wanted.steps.size(); ++k)
-      EXPECT_EQ(own.steps[k].workgroups, wanted.steps[k].workgroups);
+      EXPECT_EQ(found.steps[k].workgroups, wanted.steps[k].workgroups);
   }
   const auto again = folder.path() / "again.jerboa";
   save_program(again, loaded);

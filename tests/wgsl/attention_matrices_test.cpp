@@ -154,10 +154,10 @@ TEST_P(AttentionOnMatrices, EqualsTheReferenceAndItself) {
   const std::string text = text_of(sample.graph, target_of(SubgroupMatrices::emulated, GetParam().emulated));
   // The output, and in the gradient dq, and dk with dv.
   EXPECT_EQ(emulated_matrix_shaders(text), GetParam().gradients ? 3 : 1);
-  const std::vector<Form> own_forms = forms(GetParam().emulated);
-  if (GetParam().only_native && own_forms[0].matrices == SubgroupMatrices::emulated)
+  const std::vector<Form> all_forms = forms(GetParam().emulated);
+  if (GetParam().only_native && all_forms[0].matrices == SubgroupMatrices::emulated)
     GTEST_SKIP() << "needs a device with subgroup matrices";
-  for (const Form& form : own_forms) {
+  for (const Form& form : all_forms) {
     SCOPED_TRACE(form.matrices == SubgroupMatrices::native ? "native" : "emulated");
     const Device& own = device(form.matrices, form.size);
     const TensorMap computed = outputs_on(own, sample);

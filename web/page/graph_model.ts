@@ -77,8 +77,8 @@ function assignKernels(nodes: readonly ViewNode[], graph: TracedGraph, shown: re
   });
   for (const node of nodes.toReversed()) {
     if (node.op === "input") continue;
-    const own = shown[node.number]!.outputs.map((tensor) => writer.get(graph.tensors[tensor]!.name)).find((kernel) => kernel !== undefined);
+    const writingKernel = shown[node.number]!.outputs.map((tensor) => writer.get(graph.tensors[tensor]!.name)).find((kernel) => kernel !== undefined);
     const readers = node.after.map((other) => nodes[other]!.kernel).filter((kernel) => kernel !== undefined);
-    node.kernel = own ?? (readers.length === 0 ? undefined : Math.min(...readers));
+    node.kernel = writingKernel ?? (readers.length === 0 ? undefined : Math.min(...readers));
   }
 }

@@ -34,7 +34,7 @@ interface Dispatch {
  */
 export class Executable {
   private readonly memory: BufferSet;
-  private own: (GPUBuffer | undefined)[] = []; // by buffer; those of the session are not
+  private entryBuffers: (GPUBuffer | undefined)[] = []; // by buffer; those of the session are not
   private buffers: GPUBuffer[] = [];
   private offsets: number[] = []; // by buffer: its offset
   private sizes: GPUBuffer | undefined;
@@ -81,7 +81,7 @@ export class Executable {
       const holds = entry.buffers.find((buffer) => buffer.where === "arena" && buffer.arena === number);
       return this.memory.create(bytes, `the memory of ${holds?.name ?? "nothing"} and others in entry ${entry.name}`);
     });
-    this.own = entry.buffers.map((buffer) => {
+    this.entryBuffers = entry.buffers.map((buffer) => {
       if (buffer.where === "storage" || buffer.where === "pool") return undefined;
       if (buffer.where === "arena") return arenas[buffer.arena]!;
       const made = this.memory.create(buffer.bytes, buffer.name);
@@ -113,7 +113,7 @@ export class Executable {
     this.offsets = entry.buffers.map((buffer) => (buffer.where === "storage" ? storage(buffer.name).offset : buffer.offset));
     this.buffers = entry.buffers.map((buffer, number) => {
       if (buffer.where === "pool") return poolMemory(entry, number, storage);
-      return this.own[number] ?? storage(buffer.name).buffer;
+      return this.entryBuffers[number] ?? storage(buffer.name).buffer;
     });
     this.dispatches = entry.steps.map((step, number) => {
       const compiled = this.pipelines[number];

@@ -85,21 +85,21 @@ export function useLanguageModel(files: ModelFiles | undefined, options: UseLang
     async (message: string, chatOptions: ChatOptions = {}) => {
       if (model === undefined) return "";
       writing.current?.abort();
-      const own = new AbortController();
-      writing.current = own;
-      chatOptions.signal?.addEventListener("abort", () => own.abort(), { once: true });
+      const controller = new AbortController();
+      writing.current = controller;
+      chatOptions.signal?.addEventListener("abort", () => controller.abort(), { once: true });
       let written = "";
-      const isCurrent = () => writing.current === own;
+      const isCurrent = () => writing.current === controller;
       setText("");
       setError(undefined);
       setStatus("writing");
       try {
-        for await (const piece of model.chat(message, { ...chatOptions, signal: own.signal })) {
+        for await (const piece of model.chat(message, { ...chatOptions, signal: controller.signal })) {
           written += piece;
           if (isCurrent()) setText(written);
         }
       } catch (reason) {
-        if (!own.signal.aborted) {
+        if (!controller.signal.aborted) {
           if (isCurrent()) setError(asError(reason));
           throw reason;
         }
