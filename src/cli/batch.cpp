@@ -94,7 +94,7 @@ std::vector<BatchRequest> read_requests(const std::string& file) {
     }
     requests.push_back(parse_request(json, number, place));
   }
-  if (requests.empty()) throw BadArguments(fmt::format("{} holds no prompts", name));
+  if (requests.empty()) throw BadArguments(fmt::format("{} contains no prompts", name));
   return requests;
 }
 

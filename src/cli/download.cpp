@@ -138,7 +138,7 @@ void download(const Download& file) {
     if (!is_continued) break;
   }
   if (had_wrong_hash)
-    throw Error(fmt::format("{}: what arrived does not have the expected hash; try again", file.label));
+    throw Error(fmt::format("{}: the download does not have the expected hash; try again", file.label));
   throw Error(fmt::format("{}: the connection ended too early; repeat the command to resume", file.label));
 }
 

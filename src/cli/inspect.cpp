@@ -43,7 +43,7 @@ struct InspectCommand {
 
   std::string graph_text(const Inspection& inspection) const {
     if (!inspection.graph)
-      throw UsageError(fmt::format("{} is a {}, which holds no graph; --graph is for models", target, inspection.kind));
+      throw UsageError(fmt::format("{} is a {}, which has no graph; --graph is for models", target, inspection.kind));
     return graph == "json"  ? to_json(*inspection.graph) + "\n"
            : graph == "dot" ? to_dot(*inspection.graph)
                             : print(*inspection.graph);

@@ -102,7 +102,7 @@ void DraftFlags::add_drafts_to(CLI::App& command, const std::string& whose) {
 }
 
 void DraftFlags::check_drafts() const {
-  if (!draft_model.empty() && drafts == 0) throw BadArguments("--draft-model drafts nothing with --drafts 0");
+  if (!draft_model.empty() && drafts == 0) throw BadArguments("--draft-model needs --drafts above 0");
 }
 
 std::filesystem::path DraftFlags::draft_path() const {

@@ -76,7 +76,7 @@ struct ServeCommand {
     flags.check();
     drafting.check_drafts();
     if (deterministic && drafting.max_drafts() > 0)
-      throw BadArguments("--deterministic drafts nothing; leave out --drafts and --draft-model");
+      throw BadArguments("--deterministic cannot be combined with --drafts or --draft-model");
     const std::vector<mcp::ServerConfig> mcp_servers = read_servers();
     options.api_key = chosen_key();
     options.http.body_bytes = static_cast<std::size_t>(body_mib * (1 << 20));

@@ -234,7 +234,7 @@ Embeddings TextEncoder::run(const std::vector<Encoding>& encodings, bool classif
   const std::int32_t last_type = std::max(config_.integer("type_vocab_size", 2), 1) - 1;
   for (std::size_t begin = 0; begin < order.size();) {
     const auto time = static_cast<std::int64_t>(encodings[order[begin]].size());
-    if (time == 0) throw UsageError("a text has no tokens, so that there is nothing to encode");
+    if (time == 0) throw UsageError("a text has no tokens, so there is nothing to encode");
     const std::string entry = entry_for(time, classify);
     const std::int64_t most = session_.graph(entry).shape(session_.graph(entry).find("lengths"))[0].upper_bound();
     const std::int64_t rows = std::min<std::int64_t>(most, std::ssize(order) - static_cast<std::ptrdiff_t>(begin));

@@ -194,7 +194,7 @@ bool DocumentMemory::add(const std::string& name, std::string_view text, Encoder
   check_text(name, text);
   parts_->check(encoder);
   const std::vector<Chunk> chunks = split_text(text, chunk_options(encoder));
-  if (chunks.empty()) throw NotTextError(fmt::format("{}: holds no text", name));
+  if (chunks.empty()) throw NotTextError(fmt::format("{}: contains no text", name));
   if (parts_->has(name, chunks)) return false;
   std::vector<std::string> texts;
   for (const Chunk& chunk : chunks) texts.emplace_back(chunk.text);

@@ -10,7 +10,7 @@ namespace {
 // Refuses settings that transformers allows for any model, but that would make it something other than a decoder.
 void want_plain_decoder(const Config& config) {
   for (const char* key : {"add_cross_attention", "is_encoder_decoder"})
-    if (config.flag(key, false)) config.fail(key, "is not supported: the model is used as a decoder alone");
+    if (config.flag(key, false)) config.fail(key, "is not supported: the model is used only as a decoder");
   if (!config.flag("is_causal", true)) config.fail("is_causal", "is not supported: the model would not be a decoder");
 }
 

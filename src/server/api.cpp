@@ -84,7 +84,7 @@ void Api::refuse(const HttpRequest& request) const {
   for (const Route& route : routes_)
     if (is_at(route, request.path))
       throw ApiError(405, fmt::format("{} does not take {}", request.path, in_quotes(request.method)));
-  throw ApiError(404, fmt::format("there is nothing at {}", in_quotes(request.path)), "", "unknown_url");
+  throw ApiError(404, fmt::format("there is no route {}", in_quotes(request.path)), "", "unknown_url");
 }
 
 void Api::add_page() {

@@ -49,7 +49,7 @@ std::vector<std::int32_t> tokens_of(const Json& list, const Fields& fields, std:
   std::vector<std::int32_t> out;
   for (const Json& token : list) {
     if (!token.is_number_integer() || token.get<std::int64_t>() < 0 || token.get<std::int64_t>() > max_int)
-      fields.fail(name, "holds something that is not a token id");
+      fields.fail(name, "contains something that is not a token id");
     out.push_back(token.get<std::int32_t>());
   }
   return out;
@@ -194,7 +194,7 @@ std::string content_text(const Json& content, const std::string& where) {
     const Fields part(content[i], fmt::format("{}[{}]", where, i));
     const std::string type = part.required_text("type");
     if (type != "text" && type != "input_text" && type != "output_text")
-      part.fail("type", fmt::format("is {}, but this server takes text alone", in_quotes(type)));
+      part.fail("type", fmt::format("is {}, but this server accepts only text", in_quotes(type)));
     out += part.required_text("text");
   }
   return out;
@@ -218,7 +218,7 @@ void add_tool(const Fields& function, const RequestLimits& limits, ChatRequest& 
   for (const char c : name)
     if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' ||
           c == '.'))
-      function.fail("name", "may hold letters, digits, _, - and . alone");
+      function.fail("name", "may contain only letters, digits, _, - and .");
   if (out.tools.size() >= static_cast<std::size_t>(limits.tools))
     throw ApiError(400, fmt::format("tools may list at most {} functions", limits.tools), "tools");
   Json parameters = {{"type", "object"}, {"properties", Json::object()}};

@@ -19,7 +19,7 @@ class LogitGoldens : GoldenFolder {
   std::vector<CaseReport> run() const {
     if (goldens.contains("pixel_values")) refuse("its logits depend on pixel_values, but only text can be verified");
     const HostTensor prompt = integers("input_ids"), tokens = integers("greedy");
-    if (prompt.size() == 0) refuse("input_ids holds no tokens");
+    if (prompt.size() == 0) refuse("input_ids has no tokens");
     if (tokens.shape()[0] != prompt.shape()[0]) refuse("greedy and input_ids have different batch sizes");
     if (tokens.shape()[1] <= prompt.shape()[1]) refuse("greedy adds no token to input_ids");
     return {logits(prompt), greedy(prompt.shape()[1], tokens)};

@@ -324,7 +324,7 @@ TEST_F(StoreTest, RefusesFilesWithTheWrongHash) {
   storage_.serve("/elsewhere/model.safetensors", {.body = weights});
   const Outcome pulled = jerboa({"pull", "hf:org/tiny"});
   EXPECT_EQ(pulled.code, 1);
-  EXPECT_EQ(pulled.err, "jerboa: model.safetensors: what arrived does not have the expected hash; try again\n");
+  EXPECT_EQ(pulled.err, "jerboa: model.safetensors: the download does not have the expected hash; try again\n");
   EXPECT_EQ(jerboa({"list", "--names"}).out, "");
 }
 

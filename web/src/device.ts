@@ -251,5 +251,5 @@ export function requireSupport(device: GPUDevice, entries: readonly Entry[]): vo
     needLimit("maxComputeWorkgroupStorageSize", most(dispatched.map((step) => step.shader!.workgroupBytes)));
     needLimit("maxBufferSize", most([...entry.arenas, ...entry.buffers.map((buffer) => buffer.bytes)]));
   }
-  if (missing.size > 0) throw new UnsupportedError(`the program needs what this device lacks: ${[...missing].join("; ")}`, [...missing]);
+  if (missing.size > 0) throw new UnsupportedError(`this device lacks what the program needs: ${[...missing].join("; ")}`, [...missing]);
 }
