@@ -15,7 +15,7 @@ struct CacheForm {
   std::string model;  ///< Model::fingerprint
   std::int64_t vocabulary = 0;
   int block = 0;  ///< tokens
-  /// By name, as shapes for one block and for one sequence; the first size of each is ignored.
+  /// Tensors by name, of blocks and of one sequence's states; their first size is ignored.
   std::map<std::string, HostTensor> blocks, states;
   /// Layers with sliding windows. To go on, a sequence needs the last `reach` blocks of them.
   struct Windowed {
