@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <iostream>
 
-// Continues the text one character at a time, from its last `context` characters.
+// Continues the text one character at a time; the model sees the last `context` characters.
 std::string write(ForwardPass& forward, std::string text, std::size_t context, int characters) {
   Sampler sampler({.temperature = 0.8f, .top_k = 40, .seed = 1});
   for (int i = 0; i < characters; ++i) {

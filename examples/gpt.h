@@ -35,13 +35,13 @@ struct Gpt {
   }
 };
 
-/// The learning rate ends at `floor`, with which training that goes on past `steps` continues.
+/// The schedule decays to `floor`, at which training beyond `steps` continues.
 inline Optimizer gpt_optimizer(int steps, double floor = 0) {
   return AdamW{.lr = warmup_cosine(2e-3, std::min(100, steps), steps, floor), .weight_decay = 0.1, .clip_norm = 1};
 }
 
-/// The graphs that a page runs: "step" trains on a batch, "forward" computes the logits of a whole context, "decode"
-/// those that follow a text of any length up to the context, and captures its attention.
+/// The graphs for a page: "step" trains on a batch, "forward" computes the logits of a whole context, and "decode" the
+/// logits after a text of any length up to the context, with its attention as a capture.
 inline std::vector<std::pair<std::string, Graph>> gpt_graphs(Gpt model, int batch, int steps) {
   assign_paths(model);
   const Dim context = model.context, length = Dim::symbol("T", model.context);
@@ -53,7 +53,7 @@ inline std::vector<std::pair<std::string, Graph>> gpt_graphs(Gpt model, int batc
     return reshape(slice(watched(in["ids"]), 1, length - 1, length), {model.vocab});
   };
   const auto loss = [&](const Inputs& in) { return next_token_loss(model, in); };
-  // A page trains until its visitor stops it.
+  // A page trains until the visitor stops it.
   return {{"step", training_graph(step, loss, gpt_optimizer(steps, 2e-4))},
           {"forward", forward_graph({{"ids", {1, context}, DType::i32}}, forward)},
           {"decode", forward_graph({{"ids", {1, length}, DType::i32}}, decode)}};
@@ -67,7 +67,7 @@ inline std::string graphs_json(const std::vector<std::pair<std::string, Graph>>&
 }
 
 /// Writes the graphs, which a page compiles for its device, a program, initial parameters, text and a manifest that
-/// names them. The program is compiled for `target`, by default any WebGPU device. It does not need a device itself.
+/// names them. The program is compiled for `target`, by default any WebGPU device. No device is needed here.
 inline void export_gpt(const std::filesystem::path& folder, const Gpt& model, std::string_view text, int batch,
                        int steps, const Target& target = Target::webgpu_default()) {
   const auto graphs = gpt_graphs(model, batch, steps);

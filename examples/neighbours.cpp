@@ -1,6 +1,4 @@
-// Finds the lines of a file that are most like a text.
-//
-//   neighbours FOLDER FILE TEXT    with the text encoder of a Hugging Face folder
+// Finds the lines of a file that are most similar to a text.
 #include <fstream>
 #include <iostream>
 #include <string>

@@ -58,7 +58,7 @@ std::string_view bytes_of(const std::uint8_t* bytes, std::size_t size, const cha
 }
 
 void give(jerboa_buffer** out, std::string bytes) {
-  jerboa_buffer*& place = handle(out, "the place for the result");  // before anything is allocated
+  jerboa_buffer*& place = handle(out, "the place for the result");  // checked before anything is allocated
   place = new jerboa_buffer{std::move(bytes)};
 }
 

@@ -8,7 +8,7 @@
 
 namespace jerboa::c_api {
 
-/// The tensors of a checkpoint whose headers are known, and of which some are in memory.
+/// The tensors of a checkpoint whose headers are known; some of them are in memory.
 class Checkpoint final : public TensorSource {
  public:
   struct Place {
@@ -16,11 +16,12 @@ class Checkpoint final : public TensorSource {
     std::uint64_t begin = 0;  ///< in the file
   };
 
-  /// The beginning of a safetensors file, up to the end of its header, and the size of the whole. Throws FileError if
-  /// it is malformed, or has a tensor that another file has.
+  /// Adds a safetensors file, given its beginning up to the end of the header, and its size. Throws FileError if it is
+  /// malformed, or if another file has one of its tensors.
   void add_file(const std::string& name, std::string_view header, std::uint64_t file_bytes);
   const Place& place(const std::string& tensor) const { return tensors_.at(tensor).place; }
-  /// The same tensors with these in memory, `shape` being the one they now have. The bytes must outlive the result.
+  /// The same tensors, with these ones in memory; `rows`, if positive, is their current number of rows. The bytes must
+  /// outlive the result.
   Checkpoint holding(const std::map<std::string, std::string_view>& bytes, std::int64_t rows) const;
 
   std::vector<std::string> names() const override;

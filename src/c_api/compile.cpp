@@ -34,7 +34,7 @@ GraphSettings settings_of(const models::Config& config, Fields& options) {
       .is_gpu = true};
 }
 
-// An entry of a model that reads whole texts, without a cache.
+// An entry of an encoder, which reads whole texts without a cache.
 struct EncoderKey {
   int rows = 1, time = 1;
   std::optional<language::Embedding> embedding = {};
@@ -81,7 +81,7 @@ std::vector<AnyKey> keys_of(Fields& options, int blocks) {
   return keys;
 }
 
-// What the largest table holds.
+// The number of blocks in the largest table.
 int largest_table(const std::vector<AnyKey>& keys) {
   int most = 0;
   for (const AnyKey& key : keys)
@@ -103,7 +103,7 @@ std::string compile_model(std::string_view config_text, std::string_view options
   const Target target = target_of(options.value("device"));
   const std::vector<AnyKey> keys = keys_of(options, settings.blocks);
   options.finish();
-  // Entries share one cache, so they agree on the longest text even if their tables differ.
+  // Entries share one cache, so they agree on the context even if their tables differ.
   if (settings.context == 0) settings.context = largest_table(keys) * settings.block;
   std::vector<std::pair<std::string, Graph>> entries;
   for (const AnyKey& key : keys) entries.push_back(entry_of(settings, key));

@@ -9,11 +9,11 @@
 namespace jerboa::c_api {
 namespace {
 
-constexpr std::int64_t most_bytes = std::int64_t{1} << 53;  // what a JavaScript number holds exactly
+constexpr std::int64_t max_bytes = std::int64_t{1} << 53;  // exact in a JavaScript number
 
 void read_limits(WebGpuFacts& facts, Fields limits) {
   const auto bytes = [&](const char* key, std::uint64_t otherwise) {
-    return static_cast<std::uint64_t>(limits.integer(key, static_cast<std::int64_t>(otherwise), 1, most_bytes));
+    return static_cast<std::uint64_t>(limits.integer(key, static_cast<std::int64_t>(otherwise), 1, max_bytes));
   };
   const auto count = [&](const char* key, std::uint32_t otherwise) {
     return static_cast<std::uint32_t>(limits.integer(key, otherwise, 1));

@@ -6,8 +6,8 @@
 
 namespace jerboa::c_api {
 
-/// The Target of a device that is described as jerboa_c.h says. Limits, features and facts that the compiler does not
-/// use are ignored, because browsers report more of them with every version.
+/// The Target for a device, described as jerboa_c.h documents. Ignores limits, features and facts that the compiler
+/// does not use, because every browser version reports more of them.
 Target target_of(const nlohmann::json& device);
 
 }  // namespace jerboa::c_api

@@ -10,13 +10,13 @@
 
 namespace jerboa::c_api {
 
-/// The object that a caller passed as JSON. Every value is checked; a key that nothing asks for is an error, so that a
-/// misspelt option does not go unnoticed.
+/// A JSON object that the caller passed. Every value is checked, and an unused key is an error, so that misspelt
+/// options do not go unnoticed.
 class Fields {
  public:
   /// Throws UsageError if the text is not a JSON object; an empty text is an empty object. `what` names it in messages.
   Fields(std::string_view text, const std::string& what);
-  /// The same for a value within another; null is an empty object.
+  /// The same for a nested value; null is an empty object.
   Fields(const nlohmann::json& value, std::string what);
 
   bool has(const char* key) const;
@@ -26,13 +26,13 @@ class Fields {
   std::int64_t integer(const char* key, std::int64_t otherwise, std::int64_t least,
                        std::int64_t most = std::numeric_limits<std::int32_t>::max());
   int count(const char* key, int otherwise, int least = 0) { return static_cast<int>(integer(key, otherwise, least)); }
-  /// The position of a text in a list of names.
+  /// The position of a text value in a list of names.
   std::size_t choice(const char* key, const std::vector<std::string>& names, std::size_t otherwise);
-  /// Null if it is absent.
+  /// Null if the key is absent.
   const nlohmann::json& value(const char* key);
   const std::string& what() const { return what_; }
 
-  /// Throws UsageError that names a key that nothing has asked for.
+  /// Throws UsageError that names a key which was never asked for.
   void finish() const;
 
  private:

@@ -11,17 +11,17 @@
 
 namespace jerboa::c_api {
 
-/// A graph that is built call by call.
+/// A graph under construction, one call at a time.
 struct GraphBuilder {
   Graph graph;
-  std::map<std::string, std::int64_t> symbols = {};  ///< bounds, which the inputs have declared
+  std::map<std::string, std::int64_t> symbols = {};  ///< upper bounds, as the inputs have declared them
 
   /// Adds the nodes of a function and returns its results. `text` is described in jerboa/c_api/graph.h. Throws
-  /// ShapeError or GraphError that names the function, and UsageError for a call that is malformed.
+  /// ShapeError or GraphError that names the function, and UsageError for a malformed call.
   std::vector<Tensor> call(std::string_view text);
 };
 
-/// One call: what its function reads.
+/// A call, as its function reads it.
 class GraphCall {
  public:
   GraphCall(GraphBuilder& builder, Fields& call);
@@ -29,12 +29,12 @@ class GraphCall {
   const std::string& function() const { return function_; }
   GraphBuilder& builder() const { return builder_; }
   const std::vector<Operand>& operands() const { return operands_; }
-  /// Throws UsageError if it is absent.
+  /// Throws UsageError if the operand is absent.
   Operand operand(std::size_t index) const;
-  /// Absent, or a tensor.
+  /// An operand that may be absent.
   Tensor optional(std::size_t index) const;
   Fields& options() { return options_; }
-  /// The same for an op: its attributes.
+  /// The attributes, if the function is an op.
   nlohmann::json attributes() const { return attributes_.is_null() ? nlohmann::json::object() : attributes_; }
   Shape shape(const char* key);
   DType dtype(DType otherwise);
@@ -49,7 +49,7 @@ class GraphCall {
   std::vector<Operand> operands_;
 };
 
-/// A function that is not just an op with its attributes; null if the name is not one of them.
+/// A function that is more than an op with its attributes; null if there is none of this name.
 using GraphFunction = std::vector<Tensor> (*)(GraphCall& call);
 GraphFunction graph_function(std::string_view name);
 

@@ -104,7 +104,7 @@ Results square_of(GraphCall& call) { return {square(call.operand(0))}; }
 Results zeros_like_of(GraphCall& call) { return {zeros_like(call.operand(0))}; }
 Results cast_to(GraphCall& call) { return {cast(call.operand(0), call.dtype(DType::f32))}; }
 Results power(GraphCall& call) {
-  // The exponent may be an operand, a number among the operands, or the attribute.
+  // The exponent may be an operand, a number or the attribute.
   if (call.operands().size() < 2 || call.operands()[1].is_absent())
     return {pow(call.operand(0), call.options().number("exponent", 1))};
   return {pow(call.operand(0), call.operand(1))};
@@ -128,7 +128,7 @@ Results split_parts(GraphCall& call) {
 Results split_into_heads(GraphCall& call) { return {split_heads(call.operand(0), call.options().count("heads", 0))}; }
 Results merge_into_one(GraphCall& call) { return {merge_heads(call.operand(0))}; }
 
-// `first` is the operand after the keys, or the values.
+// `first` is the operand after the keys, or after the values.
 AttentionOptions attention_options(GraphCall& call, std::size_t first) {
   Fields& options = call.options();
   return {.heads = options.count("heads", 0),

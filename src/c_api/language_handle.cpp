@@ -87,7 +87,7 @@ json statistics_json(const serving::SequenceStatistics& statistics) {
           {"token_seconds", end - first}};
 }
 
-// Without tokens that are banned, which a host and a device give different values.
+// Leaves out banned tokens, whose values differ between host and device.
 json logprobs_json(const TokenLogprobs& logprobs) {
   json likeliest = json::array();
   for (const auto& [token, logprob] : logprobs.likeliest)
@@ -119,7 +119,7 @@ HostTensor result_of(const std::string& name, std::string_view bytes) {
   return tensor;
 }
 
-// The parameter with as many rows as were given.
+// The parameter with the given number of rows.
 TensorInfo with_rows(TensorInfo param, std::int64_t rows) {
   if (rows > 0) param.type.shape.at(0) = rows;
   return param;
@@ -132,7 +132,7 @@ LanguageParts read_language(const Bundle& request) {
   Checkpoint checkpoint;
   const Files files = files_of(request, fields, checkpoint);
   models::Config config = config_of(files);
-  const models::Family& family = models::family_of(config);  // the first thing to be wrong
+  const models::Family& family = models::family_of(config);  // throws if the family is unknown
   const Target target = target_of(fields.value("device"));
   const language::PlanOptions options = plan_options(fields, checkpoint, target);
   fields.finish();

@@ -21,7 +21,7 @@
 
 namespace jerboa::c_api {
 
-/// What a language model is made of.
+/// The parts of a language model.
 struct LanguageParts {
   models::Config config;
   Checkpoint checkpoint;
@@ -32,25 +32,25 @@ struct LanguageParts {
   detail::GenerationConfig generation;
 };
 
-/// From the bundle that jerboa_language_create takes. Throws an error that says what is missing or wrong.
+/// Parses the bundle that jerboa_language_create takes. Throws an error that says what is missing or wrong.
 LanguageParts read_language(const Bundle& request);
 
 }  // namespace jerboa::c_api
 
-/// A language model without its device: everything that decides, and nothing that computes.
+/// A language model without its device: makes all decisions, but computes nothing.
 struct jerboa_language {
  public:
   explicit jerboa_language(jerboa::c_api::LanguageParts parts);
 
   nlohmann::json describe() const;
   std::string program(const std::string& entry) const;
-  /// A parameter, or some of its rows, from the tensors that describe() lists for it.
+  /// A parameter, or some of its rows, made from the tensors that describe() lists for it.
   std::string parameter(const jerboa::c_api::Bundle& request) const;
 
   nlohmann::json submit(jerboa::c_api::Fields request, double now);
   /// The next step as a bundle; empty if there is none.
   std::string next(double now);
-  /// `results` are a run's outputs by name.
+  /// `results` are the outputs of a run, by name.
   nlohmann::json complete(std::int64_t number, const jerboa::c_api::Bundle& results, double now);
   nlohmann::json fail(std::int64_t number, const std::string& error, bool out_of_memory, double now);
   nlohmann::json cancel(std::int64_t id, double now);

@@ -5,7 +5,7 @@
 namespace jerboa::c_api {
 namespace {
 
-constexpr std::int64_t most_steps = std::int64_t{1} << 31;
+constexpr std::int64_t max_steps = std::int64_t{1} << 31;
 
 LearningRate rate_of(const nlohmann::json& json, double otherwise) {
   if (json.is_null()) return Schedule(otherwise);
@@ -18,13 +18,13 @@ LearningRate rate_of(const nlohmann::json& json, double otherwise) {
   }
   const bool cosine = fields.choice("schedule", {"warmup_cosine", "warmup_linear"}, 0) == 0;
   const double peak = fields.number("peak", otherwise), floor = fields.number("floor", 0);
-  const std::int64_t warmup = fields.integer("warmup", 0, 0, most_steps);
-  const std::int64_t total = fields.integer("total", 1, 1, most_steps);
+  const std::int64_t warmup = fields.integer("warmup", 0, 0, max_steps);
+  const std::int64_t total = fields.integer("total", 1, 1, max_steps);
   fields.finish();
   return cosine ? warmup_cosine(peak, warmup, total, floor) : warmup_linear(peak, warmup, total, floor);
 }
 
-// Adam and AdamW have these in common.
+// Shared by Adam and AdamW.
 template <class Kind>
 void read_moments(Kind& adam, Fields& fields) {
   adam.lr = rate_of(fields.value("lr"), 1e-3);

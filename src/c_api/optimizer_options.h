@@ -6,7 +6,7 @@
 
 namespace jerboa::c_api {
 
-/// An optimizer that is described as jerboa/c_api/graph.h says.
+/// The optimizer described as jerboa/c_api/graph.h documents.
 Optimizer optimizer_of(const nlohmann::json& json);
 
 }  // namespace jerboa::c_api

@@ -42,7 +42,7 @@ SamplerOptions sampling_of(const nlohmann::json& json, SamplerOptions otherwise)
   const nlohmann::json &biases = fields.value("logit_bias"), &banned = fields.value("banned_tokens");
   if (!biases.is_null()) out.logit_bias = biases_of(biases);
   if (!banned.is_null()) out.banned_tokens = tokens_of(banned, "banned_tokens");
-  constexpr std::int64_t largest_seed = std::int64_t{1} << 53;  // what a JavaScript number holds exactly
+  constexpr std::int64_t largest_seed = std::int64_t{1} << 53;  // exact in a JavaScript number
   out.seed = static_cast<std::uint64_t>(fields.integer("seed", static_cast<std::int64_t>(out.seed), 0, largest_seed));
   fields.finish();
   return out;

@@ -7,12 +7,11 @@
 
 namespace jerboa::c_api {
 
-/// {"temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty", "presence_penalty",
-/// "frequency_penalty", "penalty_window", "logit_bias", "banned_tokens", "seed"}; what is absent stays as in
-/// `otherwise`.
+/// Reads {"temperature", "top_k", "top_p", "min_p", "typical_p", "repetition_penalty", "presence_penalty",
+/// "frequency_penalty", "penalty_window", "logit_bias", "banned_tokens", "seed"}; absent fields stay as in `otherwise`.
 SamplerOptions sampling_of(const nlohmann::json& json, SamplerOptions otherwise);
 
-/// The grammar of "schema", a JSON schema, or of "regex"; none if there is neither.
+/// The grammar of "schema", a JSON schema, or of "regex"; null if both are absent.
 std::shared_ptr<const Grammar> grammar_of(Fields& fields);
 
 std::vector<std::int32_t> tokens_of(const nlohmann::json& json, const std::string& what);

@@ -8,7 +8,7 @@
 
 namespace jerboa::c_api {
 
-/// The option "weights"; none if it is absent.
+/// The option "weights"; empty if absent.
 std::optional<DType> weights_of(Fields& options);
 /// The option "cache".
 std::optional<DType> cache_of(Fields& options);

@@ -34,7 +34,7 @@ std::optional<ChatTemplate> template_of(const Files& files) {
   const std::string config = text_of(files, config_name);
   const auto separate = files.find("chat_template.jinja");
   if (separate == files.end()) return config.empty() ? std::nullopt : ChatTemplate::from_config(config, config_name);
-  // The special tokens are in the configuration all the same.
+  // The configuration lists the special tokens even if a template file exists.
   nlohmann::ordered_json merged =
       config.empty() ? nlohmann::ordered_json::object() : parse_ordered_json(config, config_name);
   merged["chat_template"] = separate->second;

@@ -12,9 +12,9 @@
 namespace jerboa::cli {
 namespace {
 
-constexpr double slice_of_seconds = 0.02;  // between looks at whether Ctrl-C was pressed
+constexpr double slice_of_seconds = 0.02;  // how often Ctrl-C is checked
 
-// In OpenAI's form.
+// Calls in OpenAI's form.
 nlohmann::ordered_json calls_json(const std::vector<WrittenCall>& calls) {
   auto list = nlohmann::ordered_json::array();
   for (std::size_t i = 0; i < calls.size(); ++i)

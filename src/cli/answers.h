@@ -11,13 +11,13 @@
 
 namespace jerboa::cli {
 
-/// Several continuations of one prompt, which is computed once. Ctrl-C ends them all.
+/// Several completions of one prompt, whose prefill is shared. Ctrl-C ends them all.
 class Answers {
  public:
-  /// Each has the next seed.
+  /// Each has a seed of its own, counting up from that of the options.
   Answers(LanguageModel& model, const std::vector<std::int32_t>& prompt, GenerateOptions options, int count);
 
-  /// Until all have ended. `on_text` receives the text of the first as it comes. Throws if one failed.
+  /// Waits until all have ended. `on_text` receives the text of the first as it is generated. Throws if one failed.
   void wait(const OnText& on_text = {});
   std::vector<Generation> results() const;
 
@@ -28,10 +28,10 @@ class Answers {
 
 struct AnswerDetails {
   std::optional<int> index = {};
-  bool log_probabilities = false;  ///< with those that GenerateOptions::logprobs asked for
+  bool log_probabilities = false;  ///< with the alternatives that GenerateOptions::logprobs asked for
   const ChatAnswer* read = nullptr;
 };
-/// An answer for programs. With what was read of it, the text is that without calls and thoughts, which are added.
+/// A completion as JSON. If it was parsed, calls and thoughts are listed apart from the text.
 nlohmann::ordered_json answer_json(const Generation& answer, const AnswerDetails& details = {});
 
 }  // namespace jerboa::cli

@@ -10,12 +10,12 @@
 namespace jerboa::cli {
 namespace {
 
-// As it is shown in a message.
+// Quotes a value for a message if it is empty or has spaces.
 std::string shown_value(const std::string& text) {
   return text.empty() || text.find(' ') != std::string::npos ? fmt::format("'{}'", text) : text;
 }
 
-// The whole text as a number, or NaN.
+// Parses the whole text as a number; NaN if it is none.
 double number_of(const std::string& text) {
   double value = 0;
   const char* const end = text.data() + text.size();
@@ -34,7 +34,7 @@ CLI::Validator number_check(std::string wanted, Holds holds) {
       "");
 }
 
-// The number of single-character changes between two words, swaps of neighbours included.
+// The edit distance of two words; swapping neighbours counts as one change.
 std::size_t distance(std::string_view a, std::string_view b) {
   std::vector<std::vector<std::size_t>> cost(a.size() + 1, std::vector<std::size_t>(b.size() + 1));
   for (std::size_t i = 0; i <= a.size(); ++i)
@@ -81,17 +81,16 @@ std::string describe_extra(const CLI::App& command, const std::string& extra) {
     const std::string flag = extra.substr(0, extra.find('='));
     const std::string meant = suggestion(flag, flags_of(command));
     return fmt::format("unknown option {}{}", flag,
-                       meant.empty() ? fmt::format("; {} --help lists those there are", full_name(command)) : meant);
+                       meant.empty() ? fmt::format("; see {} --help", full_name(command)) : meant);
   }
   const std::vector<std::string> commands = commands_of(command);
-  if (commands.empty())
-    return fmt::format("unexpected argument '{}'; {} --help says what it takes", extra, full_name(command));
+  if (commands.empty()) return fmt::format("unexpected argument '{}'; see {} --help", extra, full_name(command));
   const std::string meant = suggestion(extra, commands);
   return fmt::format("unknown command '{}'{}", extra,
-                     meant.empty() ? fmt::format("; {} --help lists those there are", full_name(command)) : meant);
+                     meant.empty() ? fmt::format("; see {} --help", full_name(command)) : meant);
 }
 
-// CLI11 names an option by its short name if it has one; the name as it was typed is clearer.
+// CLI11 names an option by its short name if it has one; the name as the user typed it is clearer.
 std::string flag_as_typed(const CLI::App& command, const std::string& name, const std::vector<std::string>& arguments) {
   for (const CLI::Option* option : command.get_options()) {
     if (option->get_name() != name) continue;
@@ -106,7 +105,7 @@ std::string flag_as_typed(const CLI::App& command, const std::string& name, cons
   return name;
 }
 
-// "NAME: message", "NAME is required" and the like, by CLI11.
+// Handles CLI11's messages of the form "NAME: message" and "NAME is required".
 std::string with_typed_flag(const CLI::App& command, const std::string& message,
                             const std::vector<std::string>& arguments) {
   const auto end = message.find_first_of(": ");
@@ -118,7 +117,7 @@ std::string describe_missing(const CLI::App& command, const std::string& message
   if (message == "A subcommand is required")
     return fmt::format("a command is missing: {}", fmt::join(commands_of(command), ", "));
   const std::string name = message.substr(0, message.find(' '));
-  return fmt::format("{} is missing; {} --help says what it takes", name, full_name(command));
+  return fmt::format("{} is missing; see {} --help", name, full_name(command));
 }
 
 }  // namespace
@@ -158,7 +157,7 @@ CLI::Validator device_name() {
 }
 
 CLI::Validator one_of(std::vector<std::string> words) {
-  const std::string described = fmt::format("{}", fmt::join(words, "|"));  // in --help, and for completion
+  const std::string described = fmt::format("{}", fmt::join(words, "|"));  // for --help and completion
   return CLI::Validator(
       [words = std::move(words)](std::string& text) {
         if (std::find(words.begin(), words.end(), text) != words.end()) return std::string();
@@ -208,7 +207,7 @@ void add_examples(CLI::App& command, std::initializer_list<const char*> lines) {
 }
 
 std::string nearest(std::string_view word, const std::vector<std::string>& words) {
-  if (word.size() < 3) return "";  // anything would be near
+  if (word.size() < 3) return "";  // too short to guess from
   std::string best;
   std::size_t least = std::max<std::size_t>(1, word.size() / 3) + 1;
   for (const std::string& candidate : words)
@@ -239,7 +238,7 @@ std::string describe(const CLI::ParseError& error, const CLI::App& app, const st
   const bool has_unknown =
       !extras.empty() && (extras.front().starts_with('-') || message == "A subcommand is required");
   if (is_a<CLI::ExtrasError>(error) || (is_missing && has_unknown)) {
-    // What is missing may well be what was mistyped.
+    // The missing argument may be the one that was mistyped.
     message = describe_extra(command, extras.empty() ? "" : extras.front());
   } else if (is_missing) {
     message = describe_missing(command, message);

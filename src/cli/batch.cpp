@@ -26,7 +26,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct BatchRequest {
-  Json id;  // as in the file, or the number of the line
+  Json id;  // from the file, or the line number
   std::string prompt;
   Json messages;
   std::optional<int> max_tokens;
@@ -73,7 +73,7 @@ BatchRequest parse_request(const Json& line, int number, const std::string& plac
   return request;
 }
 
-// All lines are checked before the model is loaded.
+// Checks all lines before the model is loaded.
 std::vector<BatchRequest> read_requests(const std::string& file) {
   const std::string name = file == "-" ? "standard input" : file;
   const std::string text = file == "-" ? read_input() : std::string(FileContent(file).text());
@@ -94,7 +94,7 @@ std::vector<BatchRequest> read_requests(const std::string& file) {
     }
     requests.push_back(parse_request(json, number, place));
   }
-  if (requests.empty()) throw BadArguments(fmt::format("{} holds no prompts", name));
+  if (requests.empty()) throw BadArguments(fmt::format("{} contains no prompts", name));
   return requests;
 }
 
@@ -106,7 +106,7 @@ class BatchRun {
   }
 
   void run(const std::vector<BatchRequest>& requests) {
-    // Enough to keep the model busy; more would only take memory.
+    // Enough to keep the model busy; more would only use memory.
     const auto window = 2 * static_cast<std::size_t>(model_.model().scheduling().max_rows);
     for (std::size_t next = 0; next < requests.size() || !running_.empty();) {
       while (next < requests.size() && running_.size() < window) running_.push_back(submit(requests[next++]));
@@ -124,7 +124,7 @@ class BatchRun {
  private:
   struct Running {
     Json id;
-    std::optional<ChatAsker::Prepared> question;  // if it is messages
+    std::optional<ChatAsker::Prepared> question;  // if the request has messages
     language::Stream stream;
     std::string error;
   };
@@ -188,13 +188,13 @@ class BatchRun {
 
   LanguageModel& model_;
   const LanguageFlags& flags_;
-  std::optional<ChatAsker> asked_;  // none if the model has no chat template
+  std::optional<ChatAsker> asked_;  // empty if the model has no chat template
   bool log_probabilities_, has_failed_ = false;
   std::size_t cut_ = 0;
   std::deque<Running> running_;
 };
 
-// Before the weights are loaded.
+// Checked before the weights are loaded.
 void check_chat_template(const std::string& model, const std::string& file, const std::vector<BatchRequest>& requests,
                          const LanguageFlags& flags) {
   const auto has_messages = [](const BatchRequest& request) { return !request.messages.is_null(); };

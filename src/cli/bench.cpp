@@ -24,7 +24,7 @@
 namespace jerboa::cli {
 namespace {
 
-// Workloads. The same ones are in torch_peer.cpp, which --against torch runs.
+// Workloads. torch_peer.cpp, which --against torch runs, has the same ones.
 
 struct Perceptron {
   nn::Linear hidden1{784, 512}, hidden2{512, 512}, out{512, 10};
@@ -47,10 +47,10 @@ HostTensor random_ids(Sizes shape, int bound, std::uint64_t seed) {
   return values;
 }
 
-// One thing to measure: run() does it `repeats` times.
+// A workload to measure: run() repeats it `repeats` times.
 struct Workload {
   std::string name;
-  std::string peer;  // its name in the peer's program
+  std::string peer;  // its name in torch_peer.cpp
   double flops = 0;  // per run, where the rate is of interest
   std::function<void()> run;
   double compile_seconds = 0;
@@ -62,7 +62,7 @@ struct Workload {
   int tokens = 0;  // computed per run, for language models
 };
 
-// The times of the kernels of one run.
+// The kernel times of one run.
 std::vector<KernelTime> profile_of(Module& module, const std::function<void()>& run) {
   module.session().set_profiling("run", true);
   run();
@@ -71,7 +71,7 @@ std::vector<KernelTime> profile_of(Module& module, const std::function<void()>& 
   return times;
 }
 
-// For a product the throughput is of interest, not the latency of a GPU, so this many are submitted at once.
+// Products measure throughput rather than a GPU's latency, so this many are submitted at once.
 constexpr int products_at_once = 32;
 
 Workload matmul_workload(const std::string& name, const ProductName& product, const Device& device) {
@@ -128,7 +128,7 @@ std::optional<Workload> gpt_workload(const std::string& name, const Device& devi
   return std::nullopt;
 }
 
-// A Llama of 8 layers × 512 (peers measure the same): many tokens at once into an empty cache, or one after 512.
+// A Llama of 8 layers × 512, as in torch_peer.cpp: either prefill of many tokens, or one decode step after 512.
 Workload llama_workload(const std::string& name, int time, const Device& device, DType weights) {
   constexpr int context = 1024, before = 512;
   const auto config = models::Config::parse(R"({"model_type": "llama", "hidden_size": 512, "num_hidden_layers": 8,
@@ -183,7 +183,7 @@ std::vector<std::string> workload_names() {
           "llama_decode_int4"};
 }
 
-// The default workloads: some others are too large for a CPU.
+// The default workloads; the others may be too large for a CPU.
 std::vector<std::string> default_names(const Device& device) {
   std::vector<std::string> names = workload_names();
   if (device.name() != "webgpu")
@@ -193,7 +193,7 @@ std::vector<std::string> default_names(const Device& device) {
   return names;
 }
 
-// The suffix of a workload's name, with types spelled as in --weights.
+// The suffix of a workload's name, with types named as in --weights.
 std::string weights_suffix(DType weights) {
   if (weights == DType::f32) return "";
   if (weights == DType::i8) return "_int8";
@@ -218,7 +218,7 @@ Workload make(const std::string& name, const Device& device) {
       name, fmt::join(workload_names(), ", ")));
 }
 
-// The duration of each of a series of runs that together take about the given time.
+// Measures a series of runs that takes about the given time, and returns the duration of each.
 std::vector<double> measure(const Workload& work, double seconds) {
   std::vector<double> samples;
   const double end = now() + seconds;
@@ -240,14 +240,14 @@ struct Options {
   std::string trace;
 };
 
-// A mode of the peer, with its measurements.
+// A mode of the peer with its measurements.
 struct Peer {
   std::string form, precision;
   std::vector<double> samples;
   std::string name() const { return precision == "f32" ? form : form + "_" + precision; }
 };
 
-// The peer's precisions that a workload can be compared with.
+// The peer's precisions that are comparable with a workload.
 std::vector<std::string> precisions_for(const Workload& work, const Options& options, bool on_gpu) {
   if (!on_gpu) return {"f32"};
   if (work.name.ends_with(mixed_suffix)) return {"bf16"};
@@ -258,7 +258,7 @@ std::vector<std::string> precisions_for(const Workload& work, const Options& opt
 
 std::vector<Peer> peers_for(const Workload& work, const Options& options, bool on_gpu) {
   if (options.against.empty() || work.peer.empty()) return {};
-  // There is nothing to compile in a single product.
+  // A single product leaves nothing to compile.
   const bool product = product_of(work.name).has_value();
   std::vector<Peer> peers;
   for (const std::string& form : !on_gpu   ? std::vector<std::string>{"cpu"}
@@ -324,7 +324,7 @@ void run_bench(const Options& options) {
     std::vector<double> measured;
     double slowest_clock = 1;
     std::vector<Peer> peers = peers_for(work, options, on_gpu);
-    // Taking turns, so that all see the same noise.
+    // All take turns, so that noise affects them equally.
     for (int turn = 0; turn < options.turns; ++turn) {
       clock.warm();
       const auto samples = measure(work, options.seconds / options.turns);
@@ -346,7 +346,7 @@ void run_bench(const Options& options) {
     std::vector<KernelTime> times = work.profile();
     if (options.profile && !options.json)
       fmt::print("{}{}", profile_table(times, ceilings, false), work.memory ? work.memory() : "");
-    // One workload after the other in one trace.
+    // The trace shows workloads one after another.
     const double after = trace.empty() ? 0 : trace.back().start + trace.back().seconds;
     for (KernelTime& time : times) {
       time.label = fmt::format("{}: {}", name, time.label);

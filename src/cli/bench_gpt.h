@@ -9,7 +9,7 @@
 
 namespace jerboa::cli {
 
-/// The GPT whose training steps are measured. The same one is in torch_peer.cpp, which --against torch runs.
+/// The GPT whose training steps are measured. torch_peer.cpp, which --against torch runs, has the same one.
 struct Block {
   int width = 0, heads = 1;
   nn::LayerNorm ln1{width}, ln2{width};
@@ -44,10 +44,10 @@ struct TrainingShape {
   bool decays_weights = false;  ///< AdamW instead of Adam
 };
 
-/// With this suffix, a step runs in mixed precision.
+/// The suffix of steps in mixed precision.
 inline constexpr std::string_view mixed_suffix = "_mixed";
 
-/// The last is GPT-2 with 124 million parameters, and as many again for its head, which is not tied here.
+/// The last shape is GPT-2 with 124 million parameters, plus a head, which is not tied here.
 inline std::vector<TrainingShape> training_shapes() {
   return {{"tiny", {.width = 64, .layers = 2, .heads = 4, .context = 32}, 16, 32},
           {"small", {}, 8, 128},

@@ -23,11 +23,11 @@
 #include "cli/random_weights.h"
 #include "cli/timing.h"
 
-// Decoding and prefill of decoders with random weights, in the shapes of real ones.
+// Prefill and decoding with random weights in the shapes of real models.
 namespace jerboa::cli {
 namespace {
 
-// Vectors keep their initial values: norms 1, biases 0.
+// Vectors keep their initial values: 1 in norms, 0 in biases.
 void fill_weights(Session& session, const Graph& graph) {
   RandomWeights random;
   for (const TensorInfo& tensor : graph.tensors) {
@@ -38,7 +38,7 @@ void fill_weights(Session& session, const Graph& graph) {
   }
 }
 
-// The bytes of parameters that a step reads as a whole: all but tables that are only looked up.
+// The bytes of parameters that a step reads in full: all but embedding tables.
 std::int64_t bytes_read(const Graph& graph) {
   std::set<TensorId> read;
   for (const Node& node : graph.nodes)
@@ -59,7 +59,7 @@ struct LlmOptions {
   bool json = false, profile = false;
 };
 
-// One decoder with a prompt to feed, and the loop that continues it.
+// A decoder with a prompt, and the loop that decodes after it.
 class Decoding {
  public:
   Decoding(const std::string& model, DType weights, const LlmOptions& options, const Device& device)
@@ -86,7 +86,7 @@ class Decoding {
     compile_seconds = now() - filled;
   }
 
-  // Feeds the prompt from the beginning of the cache; returns the seconds until its token is known.
+  // Prefills an empty cache with the prompt; returns the seconds until the first token is known.
   double feed_prompt() {
     const double start = now();
     Result result;
@@ -106,7 +106,7 @@ class Decoding {
     return now() - start;
   }
 
-  // Decodes this many tokens after what is in the cache, waiting only for the last; returns the seconds per token.
+  // Decodes this many tokens, waiting only for the last; returns the seconds per token.
   double decode(int tokens) {
     const double start = now();
     Result result;

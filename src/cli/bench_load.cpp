@@ -24,7 +24,7 @@
 #include "cli/timing.h"
 #include "models/temporary_folder.h"
 
-// How long it takes to load language models with random weights, in the shapes of real ones.
+// Measures how long it takes to load language models with random weights in the shapes of real ones.
 namespace jerboa::cli {
 namespace {
 
@@ -53,7 +53,7 @@ class OpenFile {
   int descriptor_;
 };
 
-// Has the system forget what it keeps of these files in memory.
+// Evicts these files from the page cache.
 void drop_from_page_cache(const std::vector<fs::path>& files) {
   for (const fs::path& path : files) {
     const OpenFile file(path);
@@ -62,7 +62,7 @@ void drop_from_page_cache(const std::vector<fs::path>& files) {
   }
 }
 
-// The share of these files that the system keeps in memory.
+// The fraction of these files that is in the page cache.
 double share_in_page_cache(const std::vector<fs::path>& files) {
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   std::size_t cached = 0, all = 0;
@@ -84,7 +84,7 @@ double share_in_page_cache(const std::vector<fs::path>& files) {
 
 struct Loads {
   std::vector<LoadSeconds> seconds;
-  double cached = 0;  // share of the files in memory before the last of them
+  double cached = 0;  // fraction of the files in the page cache before the last load
   std::int64_t device_bytes = 0;
 
   double median_of(double LoadSeconds::*phase) const {
@@ -148,7 +148,7 @@ fs::path chosen_folder(const LoadOptions& options) {
 }
 
 void run_bench_load(const LoadOptions& options) {
-  const CatchInterrupts interrupts;  // so that the folder is removed
+  const CatchInterrupts interrupts;  // removes the folder even after Ctrl-C
   const RandomModel model(shape_config(options.model));
   const double gigabytes = static_cast<double>(model.bytes()) * 1e-9;
   const std::string device = Device::by_name(options.device).description();
@@ -169,7 +169,7 @@ void run_bench_load(const LoadOptions& options) {
       if (options.cold) drop_from_page_cache(files);
       Loads& of = loads[weights];
       of.cached = share_in_page_cache(files);
-      // A device of its own, because one that has compiled a shader does not compile it again.
+      // A new device for each run, because a device does not compile the same shader twice.
       const LanguageModel loaded =
           LanguageModel::load(made.path(), {.device = Device::by_name(options.device),
                                             .weights = weights_type(weights),
@@ -204,12 +204,12 @@ void add_bench_load(CLI::App& bench) {
       ->capture_default_str();
   command
       ->add_option("--folder", options->folder,
-                   "Where the model is written, below this folder; by default the system's for temporary files")
+                   "A folder to write the model below; by default the system's folder for temporary files")
       ->check(CLI::ExistingDirectory);
   command->add_option("--turns", options->turns, "How often to load each; medians are printed")
       ->check(whole_number(1, 1 << 20))
       ->capture_default_str();
-  command->add_flag("--cold", options->cold, "Have the system forget the files before each load");
+  command->add_flag("--cold", options->cold, "Evict the files from the page cache before each load");
   command->add_flag("--json", options->json, "Print JSON");
   add_examples(*command, {"jerboa bench load --model llama-1b --weights f16 int4",
                           "jerboa bench load --model llama-8b --device webgpu --cold --json"});

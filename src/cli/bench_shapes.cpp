@@ -26,7 +26,7 @@ constexpr auto shapes = std::to_array<ModelShape>({
     {"tinyllama-1.1b", R"({"model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 22,
         "num_attention_heads": 32, "num_key_value_heads": 4, "intermediate_size": 5632, "vocab_size": 32000,
         "hidden_act": "silu", "rms_norm_eps": 1e-5, "rope_theta": 10000, "max_position_embeddings": 2048})"},
-    // Recurrent models, each with a Llama that has as many parameters and the same vocabulary.
+    // Recurrent models, each with a Llama of as many parameters and the same vocabulary.
     {"qwen3.5-0.8b", R"({"model_type": "qwen3_5_text", "hidden_size": 1024, "num_hidden_layers": 24,
         "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 256, "intermediate_size": 3584,
         "linear_num_key_heads": 16, "linear_num_value_heads": 16, "linear_key_head_dim": 128,

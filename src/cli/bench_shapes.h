@@ -9,7 +9,7 @@
 namespace jerboa::cli {
 
 std::vector<std::string> shape_names();
-/// One of them.
+/// The config of one of these models.
 models::Config shape_config(const std::string& name);
 
 }  // namespace jerboa::cli

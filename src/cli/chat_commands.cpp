@@ -11,7 +11,7 @@
 #include "cli/chat.h"
 #include "cli/terminal.h"
 
-// What a user types in a chat that is not a message.
+// Commands that a user types in a chat.
 namespace jerboa::cli {
 namespace {
 
@@ -90,9 +90,8 @@ bool Chat::command(std::string_view line) {
                        counted(std::ssize(conversation_.messages()), "message")));
     } else {
       const std::string meant = nearest(name, commands());
-      note(fmt::format(
-          "unknown command {}{}; a message may begin with a space", name,
-          meant.empty() ? std::string("; /help lists those there are") : fmt::format("; did you mean {}?", meant)));
+      note(fmt::format("unknown command {}{}; a message may begin with a space", name,
+                       meant.empty() ? std::string("; see /help") : fmt::format("; did you mean {}?", meant)));
     }
   } catch (const std::exception& error) {
     note(error.what());
@@ -121,7 +120,7 @@ void Chat::show_parameters() const {
                   flags_.seed ? std::to_string(*flags_.seed) : "random"));
 }
 
-// The words are those of the command line: "temperature 0.5 top-k=40".
+// Names and values are those of the command line's flags: "temperature 0.5 top-k=40".
 void Chat::set_parameters(std::string_view words) {
   std::string text(words);
   std::replace(text.begin(), text.end(), '=', ' ');
@@ -138,7 +137,7 @@ void Chat::set_parameters(std::string_view words) {
   CLI::App app("", "/params");
   changed.add_sampling_to(app);
   try {
-    std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // as CLI11 wants it
+    std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // CLI11 expects them in reverse
     app.parse(reversed);
   } catch (const CLI::ParseError& error) {
     std::string message = describe(error, app, arguments);

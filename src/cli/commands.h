@@ -6,19 +6,19 @@ class App;
 
 namespace jerboa::cli {
 
-// One function per subcommand, each in a file of its name. It declares the arguments and a callback that does the work;
-// the callback throws Error on failure, which main prints as one line before it exits.
+// One function per subcommand, each in a file named after it. It declares the arguments and a callback, which does the
+// work and throws Error on failure; main prints that as one line before it exits.
 
-/// What the command exits with.
+/// The exit status of the command.
 enum class ExitCode {
   success = 0,
   failure = 1,
-  usage = 2,          ///< the command line is wrong
-  cut = 3,            ///< the answer ended before it was complete in the form of --schema or --regex
+  usage = 2,          ///< the command line is invalid
+  cut = 3,            ///< the answer was cut off before it was complete by --schema or --regex
   interrupted = 130,  ///< by Ctrl-C
 };
 
-/// Thrown when a command has already said all there is to say: main exits with this and prints nothing.
+/// Thrown when everything has been reported already: main exits with this code and prints nothing.
 struct Exit {
   ExitCode code = ExitCode::failure;
 };

@@ -10,20 +10,20 @@
 #include "cli/commands.h"
 #include "cli/terminal.h"
 
-// Completion scripts, written from the commands themselves. They ask `jerboa list --names` for the models.
+// Generates completion scripts from the commands' declarations. They ask `jerboa list --names` for models.
 namespace jerboa::cli {
 namespace {
 
 struct FlagWords {
   std::vector<std::string> names;    // --weights
-  std::vector<std::string> choices;  // f32 f16 …; empty if any value will do
+  std::vector<std::string> choices;  // f32 f16 …; empty: any value
   bool takes_value = false;
   std::string about;
 };
 struct CommandWords {
   std::vector<std::string> path;  // tokenizer train
   std::string about;
-  std::vector<std::pair<std::string, std::string>> commands;  // with what they do
+  std::vector<std::pair<std::string, std::string>> commands;  // with their descriptions
   std::vector<FlagWords> flags;
   bool takes_model = false;
 };
@@ -34,7 +34,7 @@ std::string first_sentence(std::string text) {
   return text;
 }
 
-// A check of one_of is described by its words: "TEXT:show|hide|off".
+// The choices of a one_of check, which describes itself by them: "TEXT:show|hide|off".
 std::vector<std::string> choices_of(const CLI::Option& option) {
   if (option.get_name() == "--device") return {"best", "cpu", "webgpu", "reference"};
   const std::string type = option.get_type_name();
@@ -82,12 +82,12 @@ std::vector<std::string> all_commands(const CommandWords& words) {
   return names;
 }
 
-// As shells see it in front of a word: " tokenizer train"; empty for jerboa itself.
+// The command's path as the scripts build it: " tokenizer train"; empty for jerboa itself.
 std::string path_of(const CommandWords& command) {
   return command.path.empty() ? "" : fmt::format(" {}", fmt::join(command.path, " "));
 }
 
-// The patterns of a shell's case, one for each command.
+// A shell's case patterns, one for each command.
 std::string path_patterns(const std::vector<CommandWords>& commands) {
   std::vector<std::string> patterns;
   for (const CommandWords& command : commands)
@@ -195,7 +195,7 @@ std::string fish_script(const std::vector<CommandWords>& commands) {
 
 void add_completion(CLI::App& app) {
   auto shell = std::make_shared<std::string>();
-  auto* sub = app.add_subcommand("completion", "Print a script that completes commands, flags and models in a shell");
+  auto* sub = app.add_subcommand("completion", "Print a shell script that completes commands, flags and models");
   sub->add_option("shell", *shell, "bash, zsh or fish")->required()->check(one_of({"bash", "zsh", "fish"}));
   add_examples(*sub,
                {"source <(jerboa completion bash)", "jerboa completion fish >~/.config/fish/completions/jerboa.fish"});

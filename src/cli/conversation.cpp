@@ -51,12 +51,12 @@ int Conversation::make_room(int room) {
   const auto fits = [&] {
     try {
       return std::ssize(tokens()) + room <= context_;
-    } catch (const UsageError&) {  // more tokens than the context holds
+    } catch (const UsageError&) {  // too long for the context
       return false;
     }
   };
   while (!fits()) {
-    // A turn ends where the next user message begins.
+    // A turn ends at the next user message.
     std::size_t next = first_turn() + 1;
     while (next < messages_.size() && messages_[next]["role"] != "user") ++next;
     if (next >= messages_.size()) break;

@@ -48,7 +48,7 @@ void copy_model_in(const fs::path& from, const fs::path& to, const std::string& 
   for (auto entry = fs::recursive_directory_iterator(from); entry != fs::recursive_directory_iterator(); ++entry) {
     if (entry->is_directory() && is_model_folder(entry->path())) {
       folders.insert(entry->path());
-      entry.disable_recursion_pending();  // its subfolders are its own
+      entry.disable_recursion_pending();  // subfolders belong to the model
     }
     if (entry->is_regular_file() && entry->path().extension() == ".gguf") files.insert(entry->path());
   }

@@ -17,8 +17,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int attempts = 4;  // while something arrives in each of them
-constexpr std::size_t most_text = 64 << 20;
+constexpr int attempts = 4;  // as long as each of them receives something
+constexpr std::size_t max_text = 64 << 20;
 
 using Handle = std::unique_ptr<CURL, decltype(&curl_easy_cleanup)>;
 
@@ -58,16 +58,16 @@ std::string reason_of(const Handle& handle, CURLcode code, const Address& addres
   return fmt::format("the server answered with {}", status);
 }
 
-// Calls `look` now and then during a transfer; if that returns 1, the transfer ends.
-void watch(const Handle& handle, curl_xferinfo_callback look, void* data) {
-  curl_easy_setopt(handle.get(), CURLOPT_XFERINFOFUNCTION, look);
+// Calls `callback` regularly during a transfer; it ends the transfer by returning 1.
+void watch(const Handle& handle, curl_xferinfo_callback callback, void* data) {
+  curl_easy_setopt(handle.get(), CURLOPT_XFERINFOFUNCTION, callback);
   curl_easy_setopt(handle.get(), CURLOPT_XFERINFODATA, data);
   curl_easy_setopt(handle.get(), CURLOPT_NOPROGRESS, 0L);
 }
 
 struct Transfer {
   std::FILE* file;
-  std::int64_t had;  // before this attempt
+  std::int64_t had;  // bytes before this attempt
   ProgressBar* bar;
 };
 
@@ -85,7 +85,8 @@ bool has_hash(const fs::path& path, const Download& file) {
   return (file.is_git_hash ? git_hash_file(path) : hash_file(path, file.method)) == file.hash;
 }
 
-// One attempt to get the rest of a file. Returns whether it is complete; throws if another attempt is of no use.
+// Makes one attempt to fetch the rest of a file. Returns whether it is complete; throws if another attempt is
+// pointless.
 bool fetch_rest(const Download& file, const fs::path& part, ProgressBar& bar) {
   std::error_code ignored;
   const std::int64_t had = fs::exists(part, ignored) ? static_cast<std::int64_t>(fs::file_size(part)) : 0;
@@ -113,7 +114,7 @@ bool fetch_rest(const Download& file, const fs::path& part, ProgressBar& bar) {
   const bool has_advanced = static_cast<std::int64_t>(fs::file_size(part, ignored)) > had;
   if (code == CURLE_HTTP_RETURNED_ERROR || !has_advanced)
     throw Error(fmt::format("{}: {}{}", file.label, reason_of(handle, code, file.from),
-                            had > 0 || has_advanced ? "; the same command goes on where it stopped" : ""));
+                            had > 0 || has_advanced ? "; repeat the command to resume" : ""));
   return false;
 }
 
@@ -132,13 +133,13 @@ void download(const Download& file) {
     if (!fetch_rest(file, part, bar)) continue;
     if (has_hash(part, file)) return fs::rename(part, file.to);
     fs::remove(part);
-    // What was there before may be the beginning of another file.
+    // The partial file may be of another version.
     had_wrong_hash = true;
     if (!is_continued) break;
   }
   if (had_wrong_hash)
-    throw Error(fmt::format("{}: what arrived does not have the expected hash; try again", file.label));
-  throw Error(fmt::format("{}: the connection ended too early; the same command goes on where it stopped", file.label));
+    throw Error(fmt::format("{}: the download does not have the expected hash; try again", file.label));
+  throw Error(fmt::format("{}: the connection ended too early; repeat the command to resume", file.label));
 }
 
 std::string fetch_text(const Address& address) {
@@ -146,15 +147,15 @@ std::string fetch_text(const Address& address) {
   std::string body;
   const auto append = +[](char* data, std::size_t size, std::size_t count, void* to) -> std::size_t {
     auto& text = *static_cast<std::string*>(to);
-    if (text.size() + size * count > most_text) return 0;
+    if (text.size() + size * count > max_text) return 0;
     text.append(data, size * count);
     return size * count;
   };
-  const auto look =
+  const auto callback =
       +[](void*, curl_off_t, curl_off_t, curl_off_t, curl_off_t) { return CatchInterrupts::is_set() ? 1 : 0; };
   curl_easy_setopt(handle.get(), CURLOPT_WRITEFUNCTION, append);
   curl_easy_setopt(handle.get(), CURLOPT_WRITEDATA, &body);
-  watch(handle, look, nullptr);
+  watch(handle, callback, nullptr);
   const CURLcode code = curl_easy_perform(handle.get());
   end_if_interrupted();
   if (code != CURLE_OK) throw Error(fmt::format("{}: {}", address.url, reason_of(handle, code, address)));

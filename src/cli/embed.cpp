@@ -43,7 +43,7 @@ struct EmbedCommand {
     return options;
   }
 
-  // The lines of a file that are most like each text.
+  // Prints the lines of a file that are most similar to each text.
   void find(const std::vector<std::string>& queries) const {
     const auto lines = read_lines(search);
     if (lines.empty()) throw BadArguments(fmt::format("--search: {} has no lines", search));
@@ -99,25 +99,26 @@ void add_embed(CLI::App& app) {
   auto* sub = app.add_subcommand("embed", "Turn texts into vectors, compare them, or search a file of texts");
   command->flags.add_to(*sub);
   command->texts.add_to(*sub, "texts");
-  auto* search = sub->add_option("--search", command->search, "Print the lines of this file that are most like a text")
-                     ->check(existing_file());
+  auto* search =
+      sub->add_option("--search", command->search, "Print the lines of this file that are most similar to a text")
+          ->check(existing_file());
   sub->add_option("--top", command->top, "How many lines to print")
       ->needs(search)
       ->check(whole_number(1, 1'000'000))
       ->capture_default_str();
   auto* similarities = sub->add_flag("--similarities", command->similarities,
-                                     "Print how alike each two of the texts are: a table, or with --json a line each")
+                                     "Print the similarity of each pair of texts: a table, or with --json a line each")
                            ->excludes(search);
   sub->add_option("--output", command->output,
-                  "Write the vectors to this file: .npy, .safetensors or, with any other name, plain f32 values")
+                  "Write the vectors to this file: .npy, .safetensors or, with any other extension, raw f32 values")
       ->check(place_for_file())
       ->excludes(search)
       ->excludes(similarities);
   add_format_to(*sub, command->format);
   sub->add_option("--dimensions", command->dimensions, "Keep only the first dimensions of each vector")
       ->check(whole_number(1, 1 << 20));
-  auto* prompt = sub->add_option("--prompt", command->prompt, "A text to put before each text");
-  sub->add_option("--prompt-name", command->prompt_name, "A prompt of the model's folder to put before each text")
+  auto* prompt = sub->add_option("--prompt", command->prompt, "A text to insert before each text");
+  sub->add_option("--prompt-name", command->prompt_name, "A prompt from the model's folder to insert before each text")
       ->excludes(prompt);
   sub->add_flag("--plain", command->plain, "Do not normalise the vectors to a length of 1");
   add_examples(*sub, {"jerboa embed minilm \"a small desert rodent\" \"a jerboa\" --similarities",

@@ -13,7 +13,7 @@ namespace jerboa::cli {
 
 void EncoderFlags::add_to(CLI::App& command) {
   command.add_option("model", model, model_help)->required();
-  loading.add_to(command, "Maximum tokens of a text; by default as the model's folder says");
+  loading.add_to(command, "Maximum tokens of a text; by default the limit in the model's folder");
 }
 
 void EncoderFlags::check() const {

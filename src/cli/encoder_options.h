@@ -9,33 +9,33 @@
 
 namespace jerboa::cli {
 
-/// How a text encoder is loaded.
+/// Flags that say how a text encoder is loaded.
 struct EncoderFlags {
   std::string model;
   ModelFlags loading;
 
   void add_to(CLI::App& command);
-  /// What can be wrong without the model; throws BadArguments.
+  /// Checks what needs no model; throws BadArguments.
   void check() const;
-  /// Loads it, and says so while it takes time.
+  /// Loads the encoder, and reports that if it takes a while.
   TextEncoder open() const;
 };
 
-/// How results are printed: "json", a line each, or "text".
+/// Adds a flag for the format of the results, "json" (a line each) or "text".
 void add_format_to(CLI::App& command, std::string& format);
 
-/// Texts on the command line, and those of a file.
+/// Texts from the command line and from a file.
 struct TextFlags {
   std::vector<std::string> texts;
   std::string file, name = "texts";
 
-  /// `called` is what the texts are called: texts, documents.
+  /// `called` is the name of the texts in messages: texts, documents.
   void add_to(CLI::App& command, const std::string& called);
-  /// All of them. Throws BadArguments if there are none.
+  /// All texts. Throws BadArguments if there are none.
   std::vector<std::string> read() const;
 };
 
-/// The lines of a file, or of standard input for "-".
+/// The lines of a file or, for "-", of standard input.
 std::vector<std::string> read_lines(const std::string& path);
 
 }  // namespace jerboa::cli

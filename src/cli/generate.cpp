@@ -71,7 +71,7 @@ struct GenerateCommand {
       throw BadArguments("--echo and --logprobs cannot be combined with --mcp or --memory");
   }
 
-  // The prompt is a user's message, and the answer what the model says after its calls.
+  // The prompt is a user's message; the answer is the model's last message, after its calls.
   void run_with_tools(const std::string& text) const {
     const std::vector<server::ServerTool> tools = tool_flags.open();
     tool_flags.check_choice(tools);
@@ -142,7 +142,7 @@ struct GenerateCommand {
     return results;
   }
 
-  // The prompt is a user's message, which the model may answer with calls of the tools that --tools describes.
+  // The prompt is a user's message, which the model may answer with calls of the tools given by --tools.
   std::vector<Generation> answer_message(LanguageModel& model, const std::string& text) const {
     ChatAsker asked(model, flags.tool_list());
     const mcp::Json messages = mcp::Json::array({{{"role", "user"}, {"content", text}}});
@@ -174,7 +174,7 @@ struct GenerateCommand {
     return answer.generation;
   }
 
-  // What follows the text.
+  // The calls that are printed after the text.
   static std::string shown_calls(const ChatAnswer& answer) {
     std::string shown;
     for (const WrittenCall& call : answer.calls)

@@ -22,7 +22,7 @@ GpuClock::GpuClock(const Device& device) {
                                               {.device = device}));
 }
 
-// Times several products, waiting only for the last.
+// Times several products, waiting only for the last one.
 double GpuClock::seconds() {
   constexpr int repeats = 8;
   const double start = now();

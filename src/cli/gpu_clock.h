@@ -8,16 +8,16 @@
 
 namespace jerboa::cli {
 
-/// Measures how fast a GPU currently runs, by a product of fixed size. Its clock drops to a fifth or less while the
-/// host compiles, and takes a few tenths of a second under load to recover; timings taken before that are wrong.
+/// Measures a GPU's current speed by a product of fixed size. The GPU's clock drops to a fifth or less while the host
+/// compiles, and takes a few tenths of a second under load to recover; timings taken before that are wrong.
 class GpuClock {
  public:
-  /// Compiles the product. On devices other than GPUs, nothing is run and the clock is always reported as full speed.
+  /// Compiles the product. On other devices nothing is run, and the clock is always at full speed.
   explicit GpuClock(const Device& device);
 
-  /// Keeps the device busy until it no longer gets faster, for at least 0.4 s.
+  /// Keeps the device busy for at least 0.4 s, until it no longer gets faster.
   void warm();
-  /// The current speed as a fraction of the best seen.
+  /// The current speed as a fraction of the highest one seen.
   double speed();
 
  private:

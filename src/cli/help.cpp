@@ -22,9 +22,9 @@ void print_help_of(CLI::App& app, const std::vector<std::string>& path) {
     }
     if (found == nullptr) {
       const std::string meant = nearest(word, names);
-      throw BadArguments(fmt::format("there is no command {}{}", word,
-                                     meant.empty() ? std::string("; jerboa help lists those there are")
-                                                   : fmt::format("; did you mean {}?", meant)));
+      throw BadArguments(
+          fmt::format("there is no command {}{}", word,
+                      meant.empty() ? std::string("; see jerboa help") : fmt::format("; did you mean {}?", meant)));
     }
     command = found;
   }

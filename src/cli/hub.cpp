@@ -52,7 +52,7 @@ struct HubFile {
   bool is_git_hash = false;
 };
 
-// Throws what nlohmann's library throws if it is not a listing.
+// Parses a hub's list of files. Throws nlohmann's exceptions if it is malformed.
 std::vector<HubFile> read_listing(const nlohmann::json& listing) {
   std::vector<HubFile> files;
   for (const auto& sibling : listing.at("siblings")) {
@@ -83,7 +83,7 @@ std::vector<HubFile> only_gguf(const std::vector<HubFile>& files, const HubName&
                           name.model, names[0], list));
 }
 
-// What a model needs, in its folder and in those of its modules; a single .gguf file if it has no safetensors.
+// The files of a model and of its modules' folders; a single .gguf file if there are no safetensors.
 std::vector<HubFile> choose_files(const std::vector<HubFile>& files, const HubName& name,
                                   const std::vector<std::string>& modules) {
   if (!name.file.empty()) return only_gguf(files, name);
@@ -105,7 +105,7 @@ std::string environment(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// A model of a hub.
+// A model on a hub.
 class HubModel {
  public:
   HubModel(HubName name, fs::path to) : name_(std::move(name)), to_(std::move(to)) {
@@ -115,7 +115,7 @@ class HubModel {
   std::vector<std::string> fetch() {
     const std::vector<HubFile> all = list();
     std::vector<HubFile> files = choose_files(all, name_, modules(all));
-    // The large ones last, so that a mistake is found early.
+    // Small files come first, so that a mistake is found early.
     std::stable_sort(files.begin(), files.end(),
                      [](const HubFile& a, const HubFile& b) { return a.is_git_hash > b.is_git_hash; });
     std::vector<std::string> places;
@@ -139,7 +139,7 @@ class HubModel {
     }
   }
 
-  // The folders that modules.json names, which is needed before others are chosen.
+  // The folders that modules.json names; other files are chosen by them.
   std::vector<std::string> modules(const std::vector<HubFile>& all) const {
     for (const HubFile& file : all)
       if (file.name == "modules.json" && name_.file.empty()) {
@@ -149,7 +149,7 @@ class HubModel {
     return {};
   }
 
-  // Returns its place in the folder; a .gguf file has none but the folder itself.
+  // Fetches a file and returns its path in the folder; a .gguf file is stored directly in it.
   std::string fetch(const HubFile& file) const {
     const fs::path path = file.name;
     const std::string place = (path.extension() == ".gguf" ? path.filename() : path).string();

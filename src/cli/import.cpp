@@ -15,7 +15,7 @@ struct ImportCommand {
   std::string file, folder, tokenizer;
 
   void run() const {
-    if (!tokenizer.empty()) Tokenizer::load(tokenizer);  // before anything is written
+    if (!tokenizer.empty()) Tokenizer::load(tokenizer);  // fail before anything is written
     const Waiting waiting("importing " + file);
     models::import_llama2c(file, folder, tokenizer);
   }
@@ -26,7 +26,7 @@ struct ImportCommand {
 void add_import(CLI::App& app) {
   auto command = std::make_shared<ImportCommand>();
   auto* sub = app.add_subcommand("import", "Convert a model in llama2.c's format to a Hugging Face folder");
-  sub->add_option("file", command->file, "The model, as llama2.c's first version writes it (stories15M.bin)")
+  sub->add_option("file", command->file, "The model, in the format of llama2.c's first version (stories15M.bin)")
       ->required();
   sub->add_option("folder", command->folder, "The folder to create")->required();
   sub->add_option("--tokenizer", command->tokenizer, "Its tokenizer.bin");

@@ -43,7 +43,7 @@ struct InspectCommand {
 
   std::string graph_text(const Inspection& inspection) const {
     if (!inspection.graph)
-      throw UsageError(fmt::format("{} is a {}, which holds no graph; --graph is for models", target, inspection.kind));
+      throw UsageError(fmt::format("{} is a {}, which has no graph; --graph is for models", target, inspection.kind));
     return graph == "json"  ? to_json(*inspection.graph) + "\n"
            : graph == "dot" ? to_dot(*inspection.graph)
                             : print(*inspection.graph);
@@ -87,13 +87,13 @@ struct InspectCommand {
 
 void add_inspect(CLI::App& app) {
   auto command = std::make_shared<InspectCommand>();
-  auto* sub = app.add_subcommand("inspect", "Show what is in a model, a checkpoint or a program file");
+  auto* sub = app.add_subcommand("inspect", "Show the content of a model, a checkpoint or a program file");
   sub->add_option("model", command->target,
-                  "The name of a model that was pulled, a Hugging Face folder, a .gguf file, a .safetensors checkpoint "
+                  "The name of a pulled model, a Hugging Face folder, a .gguf file, a .safetensors checkpoint "
                   "or a program file")
       ->required();
   sub->add_flag("--tensors", command->tensors, "List the tensors");
-  sub->add_flag("--statistics", command->options.statistics, "With least, greatest and mean value of each, and more");
+  sub->add_flag("--statistics", command->options.statistics, "List the tensors with minimum, maximum, mean and more");
   sub->add_flag("--kernels", command->kernels, "List the kernels that the graph compiles to, for WebGPU");
   auto* graph =
       sub->add_option("--graph", command->graph, "Print the graph of a model: listing, json or dot (Graphviz)")

@@ -6,7 +6,7 @@
 #include "cli/inspection.h"
 #include "cli/terminal.h"
 
-// One page without outside requests: a few rules of style, <details> for what can be folded, SVG for pictures.
+// One page without outside requests: a small style sheet, <details> to fold parts, SVG for charts.
 namespace jerboa::cli {
 namespace {
 
@@ -58,7 +58,7 @@ std::string escaped(std::string_view text) {
 }
 
 std::string facts_section(const Inspection& inspection) {
-  constexpr std::size_t wide = 24;  // characters that do not fit into one column
+  constexpr std::size_t wide = 24;  // characters that no longer fit into one column
   std::string out = "<dl>";
   for (const auto& [name, value] : inspection.facts)
     out += fmt::format("<div{}><dt>{}</dt><dd>{}</dd></div>", value.size() > wide ? " class=wide" : "", escaped(name),
@@ -79,7 +79,7 @@ std::string memory_section(const Inspection& inspection) {
   return out + "</table>";
 }
 
-// "model.layers.3." of "model.layers.3.mlp.up_proj.weight"; "" of what is in no layer.
+// "model.layers.3." of "model.layers.3.mlp.up_proj.weight"; "" outside layers.
 std::string layer_of(const std::string& name) {
   for (std::size_t at = name.find('.'); at != std::string::npos; at = name.find('.', at + 1)) {
     const std::size_t end = name.find('.', at + 1);
@@ -119,7 +119,7 @@ std::string tensors_section(const Inspection& inspection) {
     if (!layers.contains(layer)) order.push_back(layer);
     layers[layer].push_back(&tensor);
   }
-  // Names sort "10" before "2".
+  // Plain sorting would put "10" before "2".
   std::stable_sort(order.begin(), order.end(), [](const std::string& a, const std::string& b) {
     return a.size() != b.size() ? a.size() < b.size() : a < b;
   });
@@ -141,7 +141,7 @@ std::string graph_section(const Inspection& inspection) {
                      counted(std::ssize(inspection.graph->nodes), "node"), escaped(print(*inspection.graph)));
 }
 
-// The bytes of activations in use at each step.
+// The bytes of live activations at each step.
 std::vector<std::int64_t> bytes_over_time(const Program& program) {
   int last = 0;
   for (const Buffer& buffer : program.buffers)
@@ -197,7 +197,7 @@ std::string programs_section(const Inspection& inspection) {
   return out;
 }
 
-constexpr std::size_t kernels_at_first = 12;  // that are not folded
+constexpr std::size_t kernels_at_first = 12;  // shown without unfolding
 
 std::string readable_seconds(double seconds) {
   return seconds < 1e-3 ? fmt::format("{:.1f} µs", seconds * 1e6) : fmt::format("{:.3f} ms", seconds * 1e3);

@@ -74,7 +74,7 @@ std::int64_t parameters_of(const std::vector<InspectedTensor>& tensors) {
   return count;
 }
 
-// The graph that computes the next token, or what an encoder computes instead.
+// The graph of a decoder's next token, or of an encoder's output.
 Graph graph_of_model(const models::Config& config, DType weights, int tokens) {
   const models::Family& family = models::family_of(config);
   return trace([&] {
@@ -123,7 +123,7 @@ void compile_graph(const InspectOptions& options, Inspection& out) {
   Session session = create_session({{"forward", *out.graph}}, {.device = Device::by_name(options.profile)});
   HostTensor ids(DType::i32, {1, options.tokens});
   std::fill(ids.bytes().begin(), ids.bytes().end(), std::byte{0});
-  for (int i = 0; i < 3; ++i) session.run("forward", {{"ids", ids}});  // until everything is compiled and in caches
+  for (int i = 0; i < 3; ++i) session.run("forward", {{"ids", ids}});  // so that everything is compiled and cached
   session.set_profiling("forward", true);
   const Result result = session.run("forward", {{"ids", ids}});
   result.get(result.names().front());

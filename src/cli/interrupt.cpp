@@ -14,7 +14,7 @@ static_assert(std::atomic<bool>::is_always_lock_free);
 
 void remember_interrupt(int) { was_interrupted = true; }
 
-// A shell that starts a program in the background may have it ignore Ctrl-C, which is for others then.
+// A shell may start a background program with Ctrl-C ignored, because it is meant for others then.
 bool is_ignored_by_parent() {
   static const bool is_ignored = [] {
     struct sigaction inherited {};
@@ -34,7 +34,7 @@ CatchInterrupts::CatchInterrupts() {
   was_interrupted = false;
   if (is_ignored_by_parent()) return;
   struct sigaction action {};
-  action.sa_handler = remember_interrupt;  // without SA_RESTART, so that reading a line ends
+  action.sa_handler = remember_interrupt;  // without SA_RESTART, so that reading a line is interrupted
   sigaction(SIGINT, &action, nullptr);
 }
 

@@ -2,10 +2,10 @@
 
 namespace jerboa::cli {
 
-/// From now on Ctrl-C ends the program with ExitCode::interrupted, unless it is caught.
+/// Makes Ctrl-C end the program with ExitCode::interrupted, unless it is caught.
 void exit_on_interrupt();
 
-/// While it lives, Ctrl-C does not end the program but sets a flag.
+/// While an object of this class exists, Ctrl-C sets a flag instead of ending the program.
 class CatchInterrupts {
  public:
   CatchInterrupts();
@@ -18,7 +18,7 @@ class CatchInterrupts {
   static bool take();
 };
 
-/// Throws Exit if Ctrl-C was pressed, for work that takes long while interrupts are caught.
+/// Throws Exit if Ctrl-C was pressed; for long work while interrupts are caught.
 void end_if_interrupted();
 
 }  // namespace jerboa::cli

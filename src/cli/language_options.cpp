@@ -17,9 +17,9 @@
 namespace jerboa::cli {
 namespace {
 
-constexpr int most_tokens = 1 << 24;
+constexpr int token_limit = 1 << 24;
 
-// Constraints name the file or the flag that they come from.
+// Errors in constraints name the flag, and the file if there is one.
 template <class Compile>
 std::shared_ptr<const Grammar> compiled(const std::string& flag, const Compile& compile) {
   try {
@@ -55,12 +55,12 @@ void ModelFlags::add_to(CLI::App& command, const std::string& context_help) {
   command.add_option("--device", device, "best, cpu, webgpu, webgpu:NAME or reference")
       ->check(device_name())
       ->capture_default_str();
-  command.add_option("--threads", threads, "Threads of the CPU, which it then runs on; by default one per core")
+  command.add_option("--threads", threads, "Run on the CPU with this many threads; by default one per core")
       ->check(whole_number(1, 1024));
   command
       .add_option("--weights", weights, "Type of the weights: f32, f16, bf16, int8 or int4; by default as in the file")
       ->check(one_of({"f32", "f16", "bf16", "int8", "int4"}));
-  command.add_option("--context", context, context_help)->check(whole_number(1, most_tokens));
+  command.add_option("--context", context, context_help)->check(whole_number(1, token_limit));
 }
 
 void DecoderFlags::add_to(CLI::App& command, const std::string& context_help) {
@@ -102,7 +102,7 @@ void DraftFlags::add_drafts_to(CLI::App& command, const std::string& whose) {
 }
 
 void DraftFlags::check_drafts() const {
-  if (!draft_model.empty() && drafts == 0) throw BadArguments("--draft-model drafts nothing with --drafts 0");
+  if (!draft_model.empty() && drafts == 0) throw BadArguments("--draft-model needs --drafts above 0");
 }
 
 std::filesystem::path DraftFlags::draft_path() const {
@@ -110,13 +110,13 @@ std::filesystem::path DraftFlags::draft_path() const {
 }
 
 LanguageModel LanguageFlags::open(const std::string& model) const {
-  // Before the model is loaded, in case there is no such model.
+  // Found before the model is loaded, so that a wrong name fails early.
   const std::filesystem::path drafts_with = draft_path();
   LanguageModel opened = DecoderFlags::open(model);
   if (!trace.empty()) opened.runner().start_trace();
   if (!draft_model.empty()) {
     const Waiting waiting(fmt::format("loading {}", draft_model));
-    opened.draft_with(drafts_with, {.device = chosen_device()});  // --context is the model's own
+    opened.draft_with(drafts_with, {.device = chosen_device()});  // --context applies to the main model only
   }
   return opened;
 }
@@ -127,32 +127,32 @@ void LanguageFlags::write_trace(LanguageModel& model) const {
 
 void LanguageFlags::add_sampling_to(CLI::App& command) {
   command.add_option("--max-tokens", max_tokens, "Maximum tokens of an answer; by default what the context holds")
-      ->check(whole_number(1, most_tokens));
+      ->check(whole_number(1, token_limit));
   command
       .add_option("--temperature", temperature,
-                  "Sampling temperature; 0 always picks the likeliest token. By default, this and the options below "
+                  "Sampling temperature; 0 always picks the most likely token. By default, this and the options below "
                   "are as the model's folder recommends")
       ->check(number_from(0, 1000));
-  command.add_option("--top-k", top_k, "Sample from the k likeliest tokens; 0 keeps all")
-      ->check(whole_number(0, most_tokens));
-  command.add_option("--top-p", top_p, "Sample from the likeliest tokens that together have this probability")
+  command.add_option("--top-k", top_k, "Sample from the k most likely tokens; 0 keeps all")
+      ->check(whole_number(0, token_limit));
+  command.add_option("--top-p", top_p, "Sample from the most likely tokens that together have this probability")
       ->check(number_above(0, 1));
-  command.add_option("--min-p", min_p, "Drop tokens less likely than this times the likeliest")
+  command.add_option("--min-p", min_p, "Drop tokens less likely than this times the most likely one")
       ->check(number_from(0, 1));
   command
       .add_option("--repetition-penalty", repetition_penalty, "Above 1, makes tokens that already occurred less likely")
       ->check(number_above(0, 1000));
   command
-      .add_option("--presence-penalty", presence_penalty, "Subtracted from the logit of tokens that the answer holds")
+      .add_option("--presence-penalty", presence_penalty, "Subtracted from the logits of tokens that are in the answer")
       ->check(number_from(-100, 100));
-  command.add_option("--frequency-penalty", frequency_penalty, "The same, once for each time that it holds them")
+  command.add_option("--frequency-penalty", frequency_penalty, "The same, once for each occurrence")
       ->check(number_from(-100, 100));
   command.add_option("--seed", seed, "Random seed, for reproducible answers; by default random")
       ->check(whole_number(0, std::numeric_limits<std::int64_t>::max()));
   one_value_each(command.add_option("--stop", stop, "End the answer before this text; may be given several times"));
-  auto* likeliest = command.add_flag("--greedy", greedy, "Always pick the likeliest token");
+  auto* greedy_flag = command.add_flag("--greedy", greedy, "Always pick the most likely token");
   for (const char* other : {"--temperature", "--top-k", "--top-p", "--min-p"})
-    likeliest->excludes(command.get_option(other));
+    greedy_flag->excludes(command.get_option(other));
 }
 
 void LanguageFlags::add_to(CLI::App& command) {
@@ -165,7 +165,7 @@ void LanguageFlags::add_to(CLI::App& command) {
   command.add_option("--tools", tools, "A file with a JSON list of tools, for the model's chat template")
       ->check(existing_file());
   add_drafts_to(command);
-  command.add_option("--trace", trace, "Write when each step ran to this file, for ui.perfetto.dev")
+  command.add_option("--trace", trace, "Write a trace of all steps to this file, for ui.perfetto.dev")
       ->check(place_for_file());
   command.add_flag("--stats", stats, "Print the number of tokens and the speed to standard error");
 }
@@ -197,7 +197,7 @@ GenerateOptions LanguageFlags::generation(const LanguageModel& model) const {
           .sampling = sampling,
           .stop = stop,
           .grammar = grammar_,
-          .drafts = most_drafts()};
+          .drafts = max_drafts()};
 }
 
 double token_rate(const Generation& result) {

@@ -22,16 +22,16 @@ namespace {
 
 std::atomic<bool> was_resized = false;
 
-// Bracketed paste: the terminal puts these around what is pasted, so that line breaks in it do not end the line.
+// Bracketed paste: the terminal marks pasted text, so that line breaks in it do not end the line.
 constexpr const char* begin_of_paste = "\\e[200~";
 constexpr std::wstring_view end_of_paste = L"\033[201~";
 constexpr const char* paste_on = "\033[?2004h";
 constexpr const char* paste_off = "\033[?2004l";
-// A key that no keyboard has: typed on the user's behalf to put a draft into the line.
+// A key that no keyboard has; reading it puts the draft into the line.
 constexpr const char* draft_key = "\\e[9000~";
 constexpr const char* draft_keystroke = "\033[9000~";
 
-constexpr int remembered = 1000;  // messages
+constexpr int remembered = 1000;  // messages in the history
 
 void use_utf8() {
   std::setlocale(LC_CTYPE, "");
@@ -129,8 +129,8 @@ class LibEdit final : public LineEditor::Editing {
   }
 
  private:
-  // At the end of the file, so that what other chats wrote stays. A history of this message alone, because
-  // H_NSAVE_FP writes one entry more than it is asked for.
+  // Appends to the file, so that other chats' messages stay. Writes a history of this message alone, because H_NSAVE_FP
+  // writes one entry more than it is asked for.
   void append_to_file(const std::string& message) {
     std::FILE* const file = std::fopen(file_.c_str(), "a");
     if (file == nullptr) return;
@@ -143,7 +143,7 @@ class LibEdit final : public LineEditor::Editing {
     std::fclose(file);
   }
 
-  // Also shortens the file now and then to what is remembered.
+  // Also shortens the file to the limit.
   void load_history() {
     if (file_.empty()) return;
     const int lines = history(history_, &event_, H_LOAD, file_.c_str());
@@ -164,11 +164,11 @@ class LibEdit final : public LineEditor::Editing {
 
   static char* prompt_of(EditLine* editor) { return const_cast<char*>(of(editor).prompt_); }
 
-  // As libedit's own, but Ctrl-C ends the line at once.
+  // Like libedit's own function, but Ctrl-C ends the line at once.
   static int read_character(EditLine* editor, wchar_t* character) {
     std::mbstate_t state{};
     for (;;) {
-      // Not for ever: a signal may come just before the wait begins.
+      // With a timeout, because a signal may arrive just before the wait begins.
       pollfd input{STDIN_FILENO, POLLIN, 0};
       const int ready = poll(&input, 1, 100);
       if (CatchInterrupts::is_set()) return -1;
@@ -181,7 +181,7 @@ class LibEdit final : public LineEditor::Editing {
       if (count < 0) continue;
       const std::size_t used = std::mbrtowc(character, &byte, 1, &state);
       if (used == static_cast<std::size_t>(-2)) continue;  // the character has more bytes
-      if (used == static_cast<std::size_t>(-1)) {          // it is none
+      if (used == static_cast<std::size_t>(-1)) {          // not valid
         state = {};
         continue;
       }
@@ -208,7 +208,7 @@ class LibEdit final : public LineEditor::Editing {
     return CC_REFRESH;
   }
 
-  // What all words that begin like the line have in common, and a space if it is one word.
+  // The longest common prefix of all words that start like the line, followed by a space if there is only one.
   std::string completion_of(std::string_view begun) const {
     std::string found;
     std::size_t count = 0;

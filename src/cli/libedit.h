@@ -8,9 +8,9 @@
 
 namespace jerboa::cli {
 
-/// Line editing by libedit, where the command was built with it.
+/// Line editing by libedit, if the command was built with it.
 struct LineEditor::Editing {
-  /// None if there is no libedit.
+  /// Returns null if the build has no libedit.
   static std::unique_ptr<Editing> open(std::filesystem::path history, std::vector<std::string> words);
   virtual ~Editing() = default;
   virtual Input read(const char* prompt, const std::string& draft) = 0;

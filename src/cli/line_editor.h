@@ -7,11 +7,12 @@
 
 namespace jerboa::cli {
 
-/// Reads what a user types, with editing and a history that lasts if both ends are terminals and the command was built
+/// Reads the user's input, with editing and a persistent history if both ends are terminals and the command was built
 /// with libedit; otherwise plain lines.
 class LineEditor {
  public:
-  /// The history is kept in `history`, if that can be written. Tab completes `words` at the beginning of a line.
+  /// `history` is the file that keeps the history, if it can be written. Tab completes `words` at the beginning of a
+  /// line.
   LineEditor(std::filesystem::path history, std::vector<std::string> words);
   ~LineEditor();
 
@@ -20,13 +21,13 @@ class LineEditor {
     Outcome outcome = Outcome::end;
     std::string text;
   };
-  /// The next message. A line that ends with a backslash goes on in the next one; what is pasted is one message,
-  /// whatever line breaks it holds. `draft` is put into the line for the user to edit.
+  /// The next message. A line that ends with a backslash continues on the next one; pasted text is one message,
+  /// whatever line breaks it has. `draft` is put into the line for the user to edit.
   Input read(const std::string& draft = "");
-  /// Whether a person types.
+  /// Whether input comes from a person.
   bool is_interactive() const { return is_interactive_; }
 
-  /// How lines are edited (cli/libedit.h).
+  /// The implementation with libedit (cli/libedit.h).
   struct Editing;
 
  private:
@@ -34,7 +35,7 @@ class LineEditor {
   Input read_plain_line(const char* prompt) const;
 
   bool is_interactive_ = false;
-  std::unique_ptr<Editing> editing_;  // none: plain lines
+  std::unique_ptr<Editing> editing_;  // null: plain lines
 };
 
 }  // namespace jerboa::cli

@@ -50,9 +50,9 @@ struct ListCommand {
 
 void add_list(CLI::App& app) {
   auto command = std::make_shared<ListCommand>();
-  auto* sub = app.add_subcommand("list", "List the models that were pulled");
+  auto* sub = app.add_subcommand("list", "List the pulled models");
   sub->add_flag("--available", command->available, "List the models that jerboa pull knows by name instead");
-  auto* names = sub->add_flag("--names", command->names, "Print names alone");
+  auto* names = sub->add_flag("--names", command->names, "Print only names");
   sub->add_flag("--json", command->json, "Print JSON")->excludes(names);
   add_examples(*sub, {"jerboa list", "jerboa list --available"});
   sub->callback([command] { command->run(); });

@@ -35,18 +35,18 @@ struct ModelShape {
   std::int64_t head_size() const { return width / heads; }
 };
 
-// A type of GGUF's matrices.
+// A GGUF type of matrices.
 struct BlockType {
   std::string_view weights;
   std::uint32_t number;
-  std::int64_t values, bytes;  // of a block, which begins with a scale of f16 where it has more than one value
+  std::int64_t values, bytes;  // per block, which begins with an f16 scale if it has more than one value
 };
 constexpr auto block_types =
     std::to_array<BlockType>({{"f32", 0, 1, 4}, {"f16", 1, 1, 2}, {"int8", 8, 32, 34}, {"int4", 2, 32, 18}});
 
 struct TensorEntry {
   std::string name;
-  std::int64_t rows, columns;  // rows of 0: a vector, in f32
+  std::int64_t rows, columns;  // 0 rows: a vector in f32
 };
 
 std::vector<TensorEntry> tensors_of(const ModelShape& s) {
@@ -133,7 +133,7 @@ class GgufWriter {
     out_.write("GGUF", 4);
     number<std::uint32_t>(3);
     number<std::uint64_t>(tensors);
-    number<std::uint64_t>(18);  // entries that follow
+    number<std::uint64_t>(18);  // number of entries that follow
     words("general.architecture", "llama");
     integer("llama.context_length", 4096);
     integer("llama.embedding_length", s.width);
@@ -146,7 +146,7 @@ class GgufWriter {
     real("llama.rope.freq_base", 10000);
     integer("llama.vocab_size", s.vocabulary);
     words("tokenizer.ggml.model", "llama");
-    constexpr std::int64_t bytes = 259;  // the first that stands for a text: after three special tokens and 256 bytes
+    constexpr std::int64_t bytes = 259;  // the first ordinary token, after three special tokens and 256 bytes
     list("tokenizer.ggml.tokens", string, s.vocabulary);
     for (std::int64_t i = 0; i < s.vocabulary; ++i)
       text(i == 0      ? "<unk>"
@@ -178,7 +178,7 @@ class GgufWriter {
     std::string bytes(tensor.rows > 0 ? static_cast<std::size_t>(tensor.columns / type_.values * type_.bytes)
                                       : static_cast<std::size_t>(tensor.columns * 4),
                       '\0');
-    if (tensor.rows == 0) {  // of a norm
+    if (tensor.rows == 0) {  // a norm
       const std::vector<float> ones(static_cast<std::size_t>(tensor.columns), 1.0F);
       std::memcpy(bytes.data(), ones.data(), bytes.size());
       out_.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
@@ -214,8 +214,8 @@ class GgufWriter {
   SplitMix random_{1};
 };
 
-// llama.cpp passes its parameters by value in structs that grow from version to version. Only the first fields of a
-// context's are set here, which have stayed where they are.
+// llama.cpp passes parameters by value in structs that grow from version to version. Only the first fields of the
+// context's parameters are set here; they have kept their offsets.
 struct Parameters {
   std::array<std::uint32_t, 256> fields;
 };

@@ -15,14 +15,14 @@ struct LlamaPeerOptions {
   int prompt = 512, tokens = 64;
 };
 
-/// llama.cpp in this process, with random weights in the shapes of a Llama.
+/// Runs llama.cpp in this process, with random weights in the shapes of a Llama.
 class LlamaPeer {
  public:
-  /// Throws Error where the libraries are missing or the config is not a Llama's.
+  /// Throws Error if the libraries are missing or the config is not a Llama's.
   LlamaPeer(const models::Config& config, const LlamaPeerOptions& options);
   ~LlamaPeer();
 
-  /// Seconds for the prompt, from an empty cache, and seconds per token after it; each token is the likeliest.
+  /// Seconds of prefill from an empty cache, and seconds per token after it, with greedy decoding.
   double feed_prompt();
   double decode(int tokens);
 
@@ -32,7 +32,7 @@ class LlamaPeer {
   std::unique_ptr<Loaded> loaded_;
 };
 
-/// Where npm puts the libraries in the current folder.
+/// Where npm installs the libraries in the current folder.
 std::filesystem::path default_llama_libraries();
 
 }  // namespace jerboa::cli

@@ -27,7 +27,7 @@ void add_commands(CLI::App& app) {
                      "jerboa generate stories15m \"Once upon a time\"", "jerboa help generate"});
 }
 
-// Whatever a message quotes from a file or a server must not control the terminal, or fill it.
+// Messages may quote a file or a server, which must neither control the terminal nor flood it.
 std::string printable(std::string_view message) {
   constexpr std::size_t longest = 8000;
   const std::string text = shortened(message, longest);

@@ -19,7 +19,7 @@ namespace {
 
 using mcp::Json;
 
-// A text of the arguments; throws UsageError if it is missing.
+// A text argument; throws UsageError if it is missing.
 std::string required_text(const Json& arguments, const char* name) {
   const Json value = arguments.value(name, Json());
   if (!value.is_string() || value.get<std::string>().empty())
@@ -35,7 +35,7 @@ std::optional<double> optional_number(const Json& arguments, const char* name, d
   return value.get<double>();
 }
 
-// Models are loaded by the first call that needs them, because programs wait only briefly for a server to start.
+// Models are loaded by the first call that needs them, because clients wait only briefly for a server to start.
 struct McpCommand {
   std::string model, encoder, memory;
   LanguageFlags flags;
@@ -127,7 +127,7 @@ struct McpCommand {
       throw UsageError("\"texts\" must be a list of 1 to 2048 texts");
     if (!text_encoder_) {
       EncoderFlags loading{.model = encoder, .loading = flags};
-      loading.loading.context = 0;  // --context is the language model's
+      loading.loading.context = 0;  // --context applies to the language model
       text_encoder_ = loading.open();
     }
     const Embeddings vectors = text_encoder_->embed(texts);

@@ -25,7 +25,7 @@ std::string json_line(const nlohmann::ordered_json& json) {
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
-// The files under a folder but for hidden ones, in order.
+// The files in a folder and its subfolders, except hidden ones, in order.
 std::vector<fs::path> files_under(const fs::path& folder) {
   std::vector<fs::path> files;
   for (auto entry = fs::recursive_directory_iterator(folder); entry != fs::recursive_directory_iterator(); ++entry) {
@@ -147,7 +147,7 @@ struct MemoryRemove {
       std::error_code ignored;
       const std::string path = fs::weakly_canonical(name, ignored).string();
       if (!memory.remove(name) && !memory.remove(path))
-        throw BadArguments(fmt::format("there is no document {}; jerboa memory list shows those there are", name));
+        throw BadArguments(fmt::format("there is no document {}; see jerboa memory list", name));
     }
   }
 };
@@ -156,7 +156,7 @@ void add_memory_add(CLI::App& app) {
   auto command = std::make_shared<MemoryAdd>();
   auto* sub = app.add_subcommand("add", "Add documents, or replace those that have changed");
   sub->add_option("paths", command->paths, "Text files, folders of them, or - for standard input")->required();
-  sub->add_option("--name", command->name, "What to call the document; by default its path");
+  sub->add_option("--name", command->name, "The name of the document; by default its path");
   command->flags.add_path_to(*sub);
   command->flags.add_model_to(*sub);
   add_examples(*sub, {"jerboa memory add notes/ README.md", "man bash | jerboa memory add - --name bash"});
@@ -165,7 +165,7 @@ void add_memory_add(CLI::App& app) {
 
 void add_memory_search(CLI::App& app) {
   auto command = std::make_shared<MemorySearch>();
-  auto* sub = app.add_subcommand("search", "Find the passages that are most like a text");
+  auto* sub = app.add_subcommand("search", "Find the passages that are most similar to a text");
   sub->add_option("query", command->query, "The text")->required();
   sub->add_option("--top", command->count, "How many passages to print")
       ->check(whole_number(1, 1'000'000))
@@ -198,7 +198,7 @@ void add_memory_remove(CLI::App& app) {
 }  // namespace
 
 void add_memory(CLI::App& app) {
-  auto* sub = app.add_subcommand("memory", "Keep documents, and find what they say about something");
+  auto* sub = app.add_subcommand("memory", "Keep documents, and search them");
   sub->require_subcommand(1);
   add_examples(*sub, {"jerboa memory add notes/", "jerboa memory search \"how do I undo a commit?\""});
   add_memory_add(*sub);

@@ -9,8 +9,8 @@
 namespace jerboa::cli {
 namespace {
 
-// A model as a memory sees it: vectors of length 1 whatever the model's folder says, with its prompts for documents and
-// queries.
+// A model as a memory's encoder: vectors of length 1 whatever the model's folder says, and its prompts for documents
+// and queries.
 class MemoryEncoder final : public memory::Encoder {
  public:
   MemoryEncoder(std::string name, TextEncoder encoder)
@@ -35,7 +35,7 @@ class MemoryEncoder final : public memory::Encoder {
  private:
   std::string name_;
   TextEncoder encoder_;
-  Tokenizer tokenizer_;  // that neither truncates nor pads
+  Tokenizer tokenizer_;  // neither truncates nor pads
 };
 
 }  // namespace
@@ -50,7 +50,7 @@ void MemoryFlags::add_model_to(CLI::App& command) {
   command.add_option("--model", model,
                      "The encoder that turns texts into vectors, as a name or path; by default the one that the memory "
                      "was made with, or minilm");
-  loading.add_to(command, "Maximum tokens of a text; by default as the model's folder says");
+  loading.add_to(command, "Maximum tokens of a text; by default the limit in the model's folder");
 }
 
 void MemoryFlags::check() const { loading.check(); }
@@ -62,7 +62,7 @@ memory::DocumentMemory MemoryFlags::open(memory::DocumentMemory::Access access) 
 std::unique_ptr<memory::Encoder> MemoryFlags::open_encoder(const memory::DocumentMemory& memory) const {
   const std::string known = memory.model();
   EncoderFlags flags{.model = !model.empty() ? model : !known.empty() ? known : usual_memory_model, .loading = loading};
-  // A memory outlives the folder that a command is run in.
+  // A memory may be used from other folders, so paths are made absolute.
   const bool is_path = std::filesystem::exists(flags.model);
   const std::string name = is_path ? std::filesystem::canonical(flags.model).string() : flags.model;
   return std::make_unique<MemoryEncoder>(name, flags.open());

@@ -11,13 +11,13 @@
 
 namespace jerboa::cli {
 
-/// The model of memories that do not have one yet.
+/// The default model of new memories.
 inline constexpr const char* usual_memory_model = "minilm";
 
-/// Where the memory is by default: in the store's folder.
+/// The default path of the memory, in the store's folder.
 std::filesystem::path usual_memory_path();
 
-/// How a memory is opened, with the model that its vectors come from.
+/// Flags that say how a memory is opened, and which model computes its vectors.
 struct MemoryFlags {
   std::string path, model;
   ModelFlags loading;
@@ -26,7 +26,7 @@ struct MemoryFlags {
   void add_model_to(CLI::App& command);
   void check() const;
   memory::DocumentMemory open(memory::DocumentMemory::Access access) const;
-  /// The model that was named or, without one, that of the memory.
+  /// The model that the user named or, by default, the memory's own.
   std::unique_ptr<memory::Encoder> open_encoder(const memory::DocumentMemory& memory) const;
 };
 

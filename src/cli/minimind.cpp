@@ -20,7 +20,7 @@ class MinimindWeights {
  public:
   MinimindWeights(const OnnxGraph& graph, std::string file) : graph_(graph), file_(std::move(file)) {}
 
-  /// Weights are stored as (q - zero_point) * scale, with one scale and one zero point per tensor.
+  /// Adds weights that are stored as (q - zero_point) * scale, with one scale and one zero point per tensor.
   void add_quantised(const std::string& name, const std::string& base, bool transpose) {
     const OnnxTensor& stored = constant(base + "_quantized");
     if (stored.shape.size() != 2) fail(base, "is not a matrix");
@@ -79,7 +79,7 @@ class MinimindWeights {
   std::map<std::string, Values> tensors_;
 };
 
-// "/model/layers.0/mlp/up_proj/MatMul_quant" is the product with model.layers.0.mlp.up_proj.weight.
+// The node "/model/layers.0/mlp/up_proj/MatMul_quant" multiplies with model.layers.0.mlp.up_proj.weight.
 std::string parameter_of(std::string node) {
   if (const auto at = node.find("/MatMul_quant"); at != std::string::npos) node.erase(at);
   if (node.starts_with('/')) node.erase(0, 1);
@@ -112,7 +112,7 @@ void convert_minimind(const fs::path& from, const fs::path& to) {
   for (const char* name :
        {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "generation_config.json"})
     if (fs::exists(package / name)) fs::copy_file(package / name, to / name);
-  write_file_atomically(to / "config.json", config.dump(2) + "\n");  // last: a folder with it is complete
+  write_file_atomically(to / "config.json", config.dump(2) + "\n");  // written last: a folder that has it is complete
 }
 
 }  // namespace jerboa::cli

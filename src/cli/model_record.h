@@ -10,7 +10,7 @@
 
 namespace jerboa::cli {
 
-/// What the store remembers about a model: jerboa.json in its folder.
+/// The store's record of a model: jerboa.json in its folder.
 struct ModelRecord {
   struct File {
     std::string path, sha256;
@@ -21,10 +21,10 @@ struct ModelRecord {
   std::vector<File> files;
 };
 
-/// Throws FileError that says what is wrong.
+/// Throws FileError if the record is missing or malformed.
 ModelRecord read_record(const StoredModel& model);
 nlohmann::ordered_json to_json(const ModelRecord& record);
-/// Hashes what is in a folder and writes its record.
+/// Hashes the files of a folder and writes its record.
 void write_record(const std::filesystem::path& folder, const std::string& source);
 
 std::int64_t folder_bytes(const std::filesystem::path& folder);

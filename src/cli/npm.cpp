@@ -18,14 +18,14 @@ struct NpmPackage {
   std::string name, version, url, sha512;
 };
 
-// npm knows where its registry is.
+// Asks npm, which knows the address of its registry.
 NpmPackage look_up(const std::string& package) {
   const Waiting waiting(fmt::format("looking for {}", package));
   const std::string answer =
       run_program({"npm", "view", package, "name", "version", "dist.tarball", "dist.integrity", "--json"});
   try {
     auto json = nlohmann::json::parse(answer);
-    if (json.is_array()) json = json.back();  // several versions fit, the last is the latest
+    if (json.is_array()) json = json.back();  // several versions match; the last is the latest
     NpmPackage found{json.at("name"), json.at("version"), json.at("dist.tarball"), ""};
     const std::string integrity = json.at("dist.integrity");
     constexpr std::string_view method = "sha512-";

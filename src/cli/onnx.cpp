@@ -11,7 +11,7 @@ namespace {
 
 using Bytes = std::span<const std::byte>;
 
-// The fields of a protobuf message, one after the other.
+// Iterates over the fields of a protobuf message.
 class Fields {
  public:
   Fields(Bytes message, const std::string& name) : rest_(message), name_(name) {}
@@ -82,7 +82,7 @@ std::pair<std::string, OnnxTensor> read_tensor(Bytes message, const std::string&
   return {label, tensor};
 }
 
-// Whether so many values have this shape, which may be anything.
+// Whether a shape, which may be malformed, has this many elements.
 bool has_size(std::span<const std::int64_t> shape, std::size_t count) {
   std::size_t size = 1;
   for (const std::int64_t length : shape) {

@@ -26,7 +26,7 @@ std::string content_of(int descriptor) {
   return text;
 }
 
-// A file without a name. Unlike a pipe it never fills up, so that nobody has to read while the program runs.
+// An anonymous file. Unlike a pipe, it never fills up, so nothing has to be read while the program runs.
 class Scratch {
  public:
   Scratch() : file_(std::tmpfile()) {
@@ -65,7 +65,7 @@ std::string run_program(const std::vector<std::string>& command) {
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
-  end_if_interrupted();  // the program was, too
+  end_if_interrupted();  // Ctrl-C reached the program as well
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
     throw Error(fmt::format("{} failed: {}", command[0], last_line_of(content_of(errors.descriptor()))));
   return content_of(out.descriptor());

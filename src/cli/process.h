@@ -5,8 +5,8 @@
 
 namespace jerboa::cli {
 
-/// Runs a program, found on PATH and without a shell, and returns what it writes to standard output. Throws Error that
-/// names the program and quotes the last line of its standard error if it fails.
+/// Runs a program, found on PATH and without a shell, and returns its standard output. If it fails, throws Error that
+/// names the program and quotes the last line of its standard error.
 std::string run_program(const std::vector<std::string>& command);
 
 }  // namespace jerboa::cli

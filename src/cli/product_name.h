@@ -9,13 +9,13 @@
 
 namespace jerboa::cli {
 
-/// A product of matrices by name: matmul4096, matmul8192x768x3072_f16_weights.
+/// The name of a matrix product: matmul4096, matmul8192x768x3072_f16_weights.
 struct ProductName {
   std::int64_t m = 0, k = 0, n = 0;
   DType dtype = DType::f32;
   bool weights = false;  ///< the second operand is [out, in], as weights are
 
-  /// Of random matrices. All of it is computed, but only one element is read.
+  /// The product of random matrices. All of it is computed, but only one element is read back.
   Graph graph() const;
 };
 

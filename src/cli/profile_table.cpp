@@ -14,7 +14,7 @@ namespace {
 
 constexpr double tera = 1e-12;
 
-// The fastest of some runs of a graph's longest kernel.
+// The longest kernel of a graph, in its fastest run.
 KernelTime fastest_kernel(const Graph& graph, const Device& device) {
   Module module = compile(graph, {.device = device});
   KernelTime fastest;
@@ -30,7 +30,7 @@ KernelTime fastest_kernel(const Graph& graph, const Device& device) {
   return fastest;
 }
 
-// All of a matrix is computed, but only one element is read.
+// Outputs one element of a matrix; all of it is computed.
 void output_first(const Tensor& y) { output("output", slice(slice(y, 0, 0, 1), 1, 0, 1)); }
 
 double product_rate(const Device& device, DType dtype) {
@@ -56,7 +56,7 @@ double copy_rate(const Device& device) {
                                            output_first(y);
                                          }),
                                          device);
-  // In place: the memory that it binds is read and written.
+  // Updated in place: the memory that it binds is both read and written.
   constexpr double bytes = 2.0 * 4 * rows * columns;
   return time.seconds > 0 ? bytes / time.seconds : 0;
 }
@@ -86,7 +86,7 @@ std::vector<Row> rows_of(const std::vector<KernelTime>& times, bool by_label) {
   return sorted;
 }
 
-// The share of what the device can do in the time of these kernels, by what limits them more; 0: unknown.
+// The fraction of the device's ceiling that these kernels reach, by whichever limits them more; 0: unknown.
 double share_of_ceiling(const Row& row, const Ceilings& ceilings) {
   const double operations = row.on_matrices ? ceilings.f16_operations : ceilings.f32_operations;
   const auto share = [&](double amount, double ceiling) {

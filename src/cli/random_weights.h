@@ -12,8 +12,8 @@
 
 namespace jerboa::cli {
 
-/// Random weights of any type as bytes, made by copying one block of random values again and again: billions of weights
-/// take seconds. The block's length is odd, so that rows of a matrix differ.
+/// Random weights of any type as bytes. One block of random values is copied again and again, so that billions of
+/// weights take seconds. The block's length is odd, so that rows of a matrix differ.
 class RandomWeights {
  public:
   /// Valid until the next call.
@@ -22,7 +22,7 @@ class RandomWeights {
  private:
   struct Block {
     std::string bytes;
-    std::size_t next = 0;  // to copy
+    std::size_t next = 0;  // position to copy from
   };
   Block& block_of(DType dtype, bool is_scale);
 

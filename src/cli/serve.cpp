@@ -24,7 +24,7 @@
 namespace jerboa::cli {
 namespace {
 
-// NAME=PATH, or a path whose last part is the name.
+// Parses NAME=PATH, or a path whose last part becomes the name.
 server::ServedModel served_model(const std::string& argument, std::optional<DType> weights) {
   const std::size_t equals = argument.find('=');
   const bool is_named = equals != std::string::npos && !std::filesystem::exists(argument);
@@ -38,7 +38,7 @@ server::ServedModel served_model(const std::string& argument, std::optional<DTyp
   return {path.extension() == ".gguf" ? path.stem().string() : path.filename().string(), path};
 }
 
-// A client serves one call at a time, so the calls of its tools wait for each other.
+// A client serves one call at a time, so calls of its tools wait for each other.
 std::vector<server::ServerTool> server_tools(const std::vector<mcp::ServerConfig>& servers) {
   std::vector<mcp::Tool> all;
   for (const mcp::ServerConfig& server : servers) {
@@ -49,7 +49,7 @@ std::vector<server::ServerTool> server_tools(const std::vector<mcp::ServerConfig
         std::unique_lock lock(*mutex, std::defer_lock);
         while (!lock.try_lock_for(std::chrono::milliseconds(20)))
           if (context.is_cancelled()) break;
-        // Nobody may be left by the time it is this call's turn.
+        // The caller may have left while this call waited.
         if (context.is_cancelled()) throw mcp::McpError("cancelled");
         return call(arguments, context);
       };
@@ -75,8 +75,8 @@ struct ServeCommand {
   void run() {
     flags.check();
     drafting.check_drafts();
-    if (deterministic && drafting.most_drafts() > 0)
-      throw BadArguments("--deterministic drafts nothing; leave out --drafts and --draft-model");
+    if (deterministic && drafting.max_drafts() > 0)
+      throw BadArguments("--deterministic cannot be combined with --drafts or --draft-model");
     const std::vector<mcp::ServerConfig> mcp_servers = read_servers();
     options.api_key = chosen_key();
     options.http.body_bytes = static_cast<std::size_t>(body_mib * (1 << 20));
@@ -92,7 +92,7 @@ struct ServeCommand {
     server::Server server(std::move(served), options);
     if (!lazy) {
       std::optional<Waiting> waiting;
-      if (quiet) waiting.emplace("loading " + models.front());  // the log tells of it otherwise
+      if (quiet) waiting.emplace("loading " + models.front());  // otherwise the log reports it
       server.load_first();
     }
     server.run([&] { announce(server.port()); });
@@ -103,7 +103,7 @@ struct ServeCommand {
     std::vector<server::ServedModel> served;
     for (const std::string& model : models) {
       served.push_back(served_model(model, flags.options().weights));
-      served.back().drafts = drafting.most_drafts();
+      served.back().drafts = drafting.max_drafts();
     }
     served.front().draft_model = drafting.draft_path();
     return served;
@@ -113,7 +113,7 @@ struct ServeCommand {
     const bool is_v6 = options.http.host.find(':') != std::string::npos;
     const std::string host = is_v6 ? "[" + options.http.host + "]" : options.http.host;
     if (options.api_key.empty() && !server::is_loopback(options.http.host))
-      note(fmt::format("warning: whoever can reach {} can use this server; --api-key asks for a key", host));
+      note(fmt::format("warning: anyone who can reach {} can use this server; --api-key asks for a key", host));
     fmt::print("listening on http://{}:{}\n", host, port);
     std::fflush(stdout);
   }
@@ -127,7 +127,7 @@ struct ServeCommand {
     }
   }
 
-  // A key that is empty comes from a variable that is not set, and would leave the server open.
+  // An empty key comes from an unset variable, and would leave the server open.
   std::string chosen_key() const {
     const char* variable = std::getenv("JERBOA_API_KEY");
     if (!api_key && variable == nullptr) return {};
@@ -146,7 +146,7 @@ void add_serve(CLI::App& app) {
   server::ServerOptions& options = command->options;
   auto* sub = app.add_subcommand("serve", "Serve models over HTTP, with OpenAI's API and a chat page");
   sub->add_option("models", command->models,
-                  "Names of models that were pulled, folders or .gguf files; NAME=PATH gives one another name")
+                  "Names of pulled models, folders or .gguf files; NAME=PATH serves one under another name")
       ->required();
   sub->add_option("--host", options.http.host, "Address to listen on; by default only this machine can connect")
       ->capture_default_str();
@@ -168,10 +168,10 @@ void add_serve(CLI::App& app) {
   sub->add_option("--queue", options.queue, "Maximum unfinished requests of a model")
       ->check(whole_number(1, 1'000'000))
       ->capture_default_str();
-  sub->add_option("--timeout", options.limits.seconds, "Maximum seconds for an answer, waiting included")
+  sub->add_option("--timeout", options.limits.seconds, "Maximum seconds for an answer, including waiting")
       ->check(number_from(0.001, 1e6))
       ->capture_default_str();
-  sub->add_option("--io-timeout", options.http.read_seconds, "Seconds within which a request must have arrived")
+  sub->add_option("--io-timeout", options.http.read_seconds, "Maximum seconds for a request to arrive")
       ->check(number_from(0.01, 1e6))
       ->capture_default_str();
   sub->add_option("--drain", options.http.drain_seconds, "Seconds for unfinished answers after SIGTERM or Ctrl-C")
@@ -182,7 +182,7 @@ void add_serve(CLI::App& app) {
       ->check(number_from(0, 1e6));
   sub->add_option("--idle", options.idle_seconds, "Unload a model after this many idle seconds")
       ->check(number_from(0.001, 1e9));
-  sub->add_option("--sequences", command->sequences, "Maximum texts that are computed at once")
+  sub->add_option("--sequences", command->sequences, "Maximum number of texts that are generated at once")
       ->check(whole_number(1, 1 << 16));
   sub->add_option("--cache-tokens", command->cache_tokens, "Tokens of all texts together that the cache holds")
       ->check(whole_number(1, std::int64_t{1} << 40));
@@ -197,8 +197,8 @@ void add_serve(CLI::App& app) {
       ->needs(mcp);
   sub->add_flag("--deterministic", command->deterministic,
                 "A text is the same to the bit whatever else is computed; slower");
-  sub->add_flag("--lazy", command->lazy, "Load even the first model only when it is asked for");
-  sub->add_flag("--quiet", command->quiet, "Write no line for each request and each model that is loaded");
+  sub->add_flag("--lazy", command->lazy, "Load even the first model only on its first request");
+  sub->add_flag("--quiet", command->quiet, "Log neither requests nor loaded models");
   command->flags.add_to(*sub, "Maximum tokens of prompt and answer; by default the model's limit, at most 4096");
   command->drafting.add_drafts_to(*sub, " for the first of the models");
   add_examples(*sub,

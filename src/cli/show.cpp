@@ -41,7 +41,7 @@ void add_show(CLI::App& app) {
     bool json = false;
   };
   auto arguments = std::make_shared<Arguments>();
-  auto* sub = app.add_subcommand("show", "Say where a pulled model comes from, and which files it has");
+  auto* sub = app.add_subcommand("show", "Show where a pulled model comes from, and its files");
   sub->add_option("model", arguments->name, "Its name")->required();
   sub->add_flag("--json", arguments->json, "Print JSON");
   add_examples(*sub, {"jerboa show minimind2-small", "jerboa show minimind2-small --json"});

@@ -24,7 +24,7 @@ std::string variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// The .gguf file in a folder that holds nothing else to load.
+// The .gguf file of a folder that holds no other model.
 fs::path model_in(const fs::path& folder) {
   std::error_code ignored;
   if (fs::exists(folder / "config.json", ignored)) return folder;
@@ -40,7 +40,7 @@ std::vector<std::string> known_names() {
   return names;
 }
 
-// What most of a GGUF file's weights are converted to whenever it is loaded, which takes time; none if they are kept as
+// The type to which loading would convert most of a GGUF file's weights, which takes time; empty if they are kept as
 // they are.
 std::optional<DType> converted_type(const fs::path& path) {
   if (path.extension() != ".gguf") return std::nullopt;
@@ -63,9 +63,9 @@ std::optional<DType> converted_type(const fs::path& path) {
   if (std::any_of(listed.begin(), listed.end(), [&](const CatalogueEntry& entry) { return entry.name == model; }))
     throw BadArguments(fmt::format("{} has not been pulled yet; jerboa pull {} fetches it", model, model));
   const std::string meant = nearest(model, known_names());
-  throw BadArguments(fmt::format(
-      "{}: no such file or folder, and no model of this name was pulled{}", model,
-      meant.empty() ? std::string("; jerboa list shows those that were") : fmt::format("; did you mean {}?", meant)));
+  throw BadArguments(
+      fmt::format("{}: no such file or folder, and no model of this name was pulled{}", model,
+                  meant.empty() ? std::string("; see jerboa list") : fmt::format("; did you mean {}?", meant)));
 }
 
 }  // namespace
@@ -109,9 +109,9 @@ StoredModel need_stored(const std::string& name) {
   std::vector<std::string> names;
   for (const StoredModel& model : stored_models()) names.push_back(model.name);
   const std::string meant = nearest(name, names);
-  throw BadArguments(fmt::format(
-      "no model named {} was pulled{}", name,
-      meant.empty() ? std::string("; jerboa list shows those that were") : fmt::format("; did you mean {}?", meant)));
+  throw BadArguments(
+      fmt::format("no model named {} was pulled{}", name,
+                  meant.empty() ? std::string("; see jerboa list") : fmt::format("; did you mean {}?", meant)));
 }
 
 fs::path model_path(const std::string& model) {
@@ -137,7 +137,7 @@ fs::path model_path_for(const std::string& model, std::optional<DType> weights) 
     models::quantise_folder(path, kept, *weights);
     return kept;
   } catch (const Error& error) {
-    if (fs::exists(kept / "config.json")) return kept;  // another command was faster
+    if (fs::exists(kept / "config.json")) return kept;  // another process finished first
     note(fmt::format("the quantised weights of {} are not kept: {}", model, error.what()));
     return path;
   }

@@ -50,7 +50,7 @@ int terminal_width() {
   return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
-// Not through stdio, which loses text if a signal arrives while a slow terminal or a full pipe keeps it waiting.
+// Avoids stdio, which loses text if a signal arrives while it waits for a slow terminal or a full pipe.
 void write_text(std::string_view text) {
   if (std::fflush(stdout) != 0) fail_to_write();
   while (!text.empty()) {
@@ -60,7 +60,7 @@ void write_text(std::string_view text) {
     } else if (errno != EINTR) {
       fail_to_write();
     } else if (CatchInterrupts::is_set()) {
-      return;  // the caller ends as soon as it looks
+      return;  // the caller checks the flag and ends
     }
   }
 }
@@ -116,7 +116,7 @@ void Waiting::show() {
   const double begun = now();
   std::unique_lock lock(mutex_);
   bool is_shown = false;
-  // What takes no time need not be announced.
+  // Short waits are not announced.
   while (!ended_.wait_for(lock, is_shown ? 100ms : 200ms, [&] { return is_over_; })) {
     const std::string text = fmt::format("{} … {:.1f} s", what_, now() - begun);
     fmt::print(stderr, "{}{}", clear_line, dim(text, has_colours(STDERR_FILENO)));

@@ -9,9 +9,9 @@
 
 namespace jerboa::cli {
 
-/// Whether a person reads a stream: 0, 1 and 2 are standard input, output and error.
+/// Whether a stream is a terminal: 0, 1 and 2 are standard input, output and error.
 bool is_terminal(int descriptor);
-/// Whether colours are welcome on a stream: it is a terminal that has them, and NO_COLOR is not set.
+/// Whether to use colours on a stream: it is a terminal that supports them, and NO_COLOR is not set.
 bool has_colours(int descriptor);
 /// `text` dimmed, or bold, if `colours`.
 std::string dim(std::string_view text, bool colours);
@@ -21,11 +21,11 @@ int terminal_width();
 
 /// Writes to standard output without buffering. Throws FileError.
 void write_text(std::string_view text);
-/// Throws FileError if something that was written to standard output did not get there.
+/// Throws FileError if something written to standard output was lost.
 void flush_output();
-/// All of standard input.
+/// Reads all of standard input.
 std::string read_input();
-/// A line on standard error.
+/// Writes a line to standard error.
 void note(std::string_view text);
 
 /// "1 token", "2 tokens"
@@ -33,8 +33,8 @@ std::string counted(std::int64_t count, std::string_view what);
 /// "12.3 MB"
 std::string readable_bytes(std::int64_t bytes);
 
-/// Shows on standard error, if that is a terminal, what is being waited for and for how long, in one line that
-/// disappears at the end.
+/// Shows what is being waited for, and for how long, in one line on standard error that disappears at the end. Does
+/// nothing if that is not a terminal.
 class Waiting {
  public:
   explicit Waiting(std::string what);
@@ -55,7 +55,7 @@ class ProgressBar {
  public:
   explicit ProgressBar(std::string what);
   ~ProgressBar();
-  /// `total` is 0 if it is not known.
+  /// `total` is 0 if it is unknown.
   void show(std::int64_t done, std::int64_t total);
 
  private:

@@ -5,7 +5,7 @@
 namespace jerboa::cli {
 namespace {
 
-// Some templates take an effort instead of a switch; "low" is the least of those that do not know "none".
+// Some templates take an effort instead of a switch; "low" is the least in those without "none".
 std::string_view least_effort(std::string_view template_source) {
   const auto has = [&](std::string_view word) { return template_source.find(word) != std::string_view::npos; };
   return has("'none'") || has("\"none\"") ? "none" : "low";

@@ -7,25 +7,25 @@
 
 namespace jerboa::cli {
 
-/// What to do with the thoughts of a thinking model.
+/// How the thoughts of a thinking model are treated.
 enum class Thinking {
   show,  ///< dimmed
-  hide,  ///< it thinks, but only the answer is shown
-  off    ///< the template tells it not to think, or to think as little as it can
+  hide,  ///< the model thinks, but only the answer is shown
+  off    ///< the template tells the model not to think, or to think as little as possible
 };
 Thinking thinking_from_name(std::string_view name);
-/// The variables that templates read for it, as far as this one does.
+/// The template variables for this setting, as far as the template has them.
 JsonValue template_variables(Thinking thinking, std::string_view template_source);
 
-/// Prepares an answer for display as it comes.
+/// Formats an answer for display as it is generated.
 class ThoughtView {
  public:
-  /// Without colours, shown thoughts are between <think> and </think>.
+  /// Without colours, thoughts are enclosed in <think> and </think>.
   ThoughtView(Thinking thinking, bool colours) : thinking_(thinking), colours_(colours) {}
 
-  /// What to print for another piece of thoughts, or of the answer itself.
+  /// The output for another piece of thoughts or of the answer.
   std::string show(std::string_view text, bool is_thought);
-  /// What to print at the end.
+  /// The output at the end.
   std::string finish() { return is_inside_ ? cross(false) : ""; }
 
  private:

@@ -21,7 +21,7 @@
 namespace jerboa::cli {
 namespace {
 
-// Whole texts of any length: the file's truncation and padding are meant for a model's batches.
+// Loads a tokenizer without the file's truncation and padding, which are meant for a model's batches.
 Tokenizer load_plain(const std::string& path) {
   Tokenizer tokenizer = Tokenizer::load(model_path(path));
   tokenizer.set_truncation({});

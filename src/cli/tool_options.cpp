@@ -15,11 +15,11 @@ namespace jerboa::cli {
 namespace {
 
 constexpr std::size_t shown_bytes = 200;
-constexpr std::int64_t most_passages = 20;
+constexpr std::int64_t max_passages = 20;
 
 std::string in_one_line(std::string_view text) { return shortened(printable_line(text), shown_bytes); }
 
-// A memory with the model that reads queries, once there is one.
+// A memory with the model that encodes queries, once it is loaded.
 struct SearchedMemory {
   MemoryFlags flags;
   memory::DocumentMemory memory;
@@ -28,8 +28,8 @@ struct SearchedMemory {
   mcp::ToolResult search(const mcp::Json& arguments) {
     const mcp::Json query = arguments.value("query", mcp::Json()), count = arguments.value("count", mcp::Json(5));
     if (!query.is_string() || query.get<std::string>().empty()) return {"\"query\" must be a text", true};
-    if (!count.is_number_integer() || count.get<std::int64_t>() < 1 || count.get<std::int64_t>() > most_passages)
-      return {fmt::format("\"count\" must be a whole number from 1 to {}", most_passages), true};
+    if (!count.is_number_integer() || count.get<std::int64_t>() < 1 || count.get<std::int64_t>() > max_passages)
+      return {fmt::format("\"count\" must be a whole number from 1 to {}", max_passages), true};
     if (!encoder) encoder = flags.open_encoder(memory);
     std::string text;
     for (const memory::Passage& passage : memory.search(query, count, *encoder))
@@ -112,9 +112,8 @@ void ToolFlags::check_choice(const std::vector<server::ServerTool>& tools) const
   for (const server::ServerTool& tool : tools) names.push_back(tool.name);
   if (std::find(names.begin(), names.end(), wanted) != names.end()) return;
   const std::string meant = nearest(wanted, names);
-  throw BadArguments(
-      fmt::format("--tool-choice: there is no tool {}{}", wanted,
-                  meant.empty() ? "; jerboa tools lists those there are" : fmt::format("; did you mean {}?", meant)));
+  throw BadArguments(fmt::format("--tool-choice: there is no tool {}{}", wanted,
+                                 meant.empty() ? "; see jerboa tools" : fmt::format("; did you mean {}?", meant)));
 }
 
 std::string shown_call(const WrittenCall& call) {

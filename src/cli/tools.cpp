@@ -13,7 +13,7 @@
 namespace jerboa::cli {
 namespace {
 
-// Tries out a configuration without a model.
+// Tests a configuration without a model.
 struct ToolsCommand {
   std::string config, tool, arguments = "{}";
   double seconds = 0;
@@ -78,9 +78,9 @@ struct ToolsCommand {
       std::vector<std::string> names;
       for (const mcp::Tool& one : tools) names.push_back(one.name);
       const std::string meant = nearest(tool, names);
-      throw BadArguments(fmt::format("there is no tool {}{}", tool,
-                                     meant.empty() ? fmt::format("; jerboa tools {} lists those there are", config)
-                                                   : fmt::format("; did you mean {}?", meant)));
+      throw BadArguments(fmt::format(
+          "there is no tool {}{}", tool,
+          meant.empty() ? fmt::format("; see jerboa tools {}", config) : fmt::format("; did you mean {}?", meant)));
     }
     const mcp::ToolResult result = found->call(given, context);
     if (result.is_error) throw Error(fmt::format("{}: {}", tool, result.text));

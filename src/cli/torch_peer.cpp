@@ -13,9 +13,9 @@
 namespace jerboa::cli {
 namespace {
 
-// The same workloads as in bench.cpp. OPENBLAS_CORETYPE: Debian's OpenBLAS mistakes new processors for old ones and
-// would run several times too slowly, which would make the comparison unfair, so it is set to what this processor
-// supports. PyTorch on the CPU is refused if its matrix product shows that it found no fast BLAS at all.
+// The same workloads as in bench.cpp. Sets OPENBLAS_CORETYPE to what this processor supports: Debian's OpenBLAS
+// mistakes new processors for old ones, which would make it several times slower and the comparison unfair. PyTorch on
+// the CPU is refused if its matrix product shows that it found no fast BLAS at all.
 constexpr const char* program = R"(
 import os, sys, time
 work, form, precision, threads, seconds = *sys.argv[1:4], int(sys.argv[4]), float(sys.argv[5])
@@ -139,19 +139,19 @@ while count < 3 or time.perf_counter() < end:
     count += 1
 )";
 
-// As one word of a command line.
+// Quotes a text as one word of a command line.
 std::string for_shell(std::string text) {
   for (std::size_t at = 0; (at = text.find('\'', at)) != std::string::npos; at += 4) text.replace(at, 1, "'\\''");
   return "'" + text + "'";
 }
 
-// The distribution's PyTorch belongs to the system Python.
+// The distribution's PyTorch is installed for the system's Python.
 std::string python() {
   if (const char* chosen = std::getenv("JERBOA_PYTHON")) return chosen;
   return std::system("/usr/bin/python3 -c 'import torch' 2>/dev/null") == 0 ? "/usr/bin/python3" : "python3";
 }
 
-// How a process ended that a shell ran; a shell returns 128 and the signal of a command that one ended.
+// Describes how a process that a shell ran has ended; for one that a signal ended, a shell returns 128 plus the signal.
 std::string ending(int status) {
   int signal = 0;
   if (WIFSIGNALED(status)) signal = WTERMSIG(status);

@@ -5,7 +5,7 @@
 
 namespace jerboa::cli {
 
-/// What to run in PyTorch.
+/// A run in PyTorch.
 struct TorchRun {
   std::string work;
   std::string form;  ///< "cpu", or on an NVIDIA GPU "eager", "compiled" (torch.compile) or "graph" (a CUDA graph)

@@ -42,7 +42,7 @@ Graph training_graph_of(TrainingShape shape, Precision chosen) {
   return training_graph({{"ids", ids, DType::i32}, {"targets", ids, DType::i32}}, loss, Adam{}, {}, precision);
 }
 
-// Throws BadArguments that suggests what may have been meant.
+// Throws BadArguments with a suggestion if there is no such model.
 std::filesystem::path path_of_model(const std::string& name) {
   try {
     return model_path(name);
@@ -79,7 +79,7 @@ struct TuneCommand {
       throw BadArguments("--device must be webgpu or webgpu:NAME: only GPUs are tuned");
     std::vector<Graph> graphs;
     for (const std::string& name : shapes) add_graphs(name, graphs);
-    // Whatever was tuned before, even if its file is damaged.
+    // Ignores what was tuned before, even if its file is damaged.
     const std::string adapter = device == webgpu ? "" : device.substr(webgpu.size() + 1);
     const Device chosen = Device::webgpu({.adapter = adapter, .tuned_forms = ""});
     const std::filesystem::path file = output_file(chosen);
@@ -136,7 +136,7 @@ struct TuneCommand {
     add_model(name, graphs);
   }
 
-  // A decoder's steps: one token, and a prompt.
+  // Adds a decoder's steps: one token, and a prompt.
   void add_model(const std::string& name, std::vector<Graph>& graphs) const {
     const std::filesystem::path path = path_of_model(name);
     const models::ModelFolder folder = models::open_model_folder(path);
@@ -165,7 +165,7 @@ void add_tune(CLI::App& app) {
   auto* sub =
       app.add_subcommand("tune", "Measure which forms of kernels are fastest on this GPU, and use them from now on");
   sub->add_option("--shapes", command->shapes,
-                  fmt::format("Whose kernels to measure, one or more of: a training step ({}), a model by its name or "
+                  fmt::format("What to measure, one or more of: a training step ({}), a model by its name or "
                               "folder, or a product such as matmul1024x256x768_f16_weights",
                               fmt::join(training_names(), ", ")))
       ->capture_default_str();
@@ -175,7 +175,8 @@ void add_tune(CLI::App& app) {
       ->check(one_of({"products", "attention", "rows", "columns"}))
       ->capture_default_str();
   sub->add_option("--weights", command->weights,
-                  "For models, one or more types of the weights; by default int8 or int4 if it is stored so, else f16")
+                  "For models, one or more types of the weights; by default int8 or int4 if the model is stored so, "
+                  "otherwise f16")
       ->check(one_of({"f32", "f16", "int8", "int4"}));
   sub->add_option("--prompt", command->prompt, "For models, the tokens of a prompt that are processed at once")
       ->check(whole_number(1, 1 << 20))
@@ -183,11 +184,11 @@ void add_tune(CLI::App& app) {
   sub->add_option("--device", command->device, "webgpu, or webgpu:NAME with part of an adapter's name")
       ->check(device_name())
       ->capture_default_str();
-  sub->add_option("--seconds", command->seconds, "How long to measure each form at most")
+  sub->add_option("--seconds", command->seconds, "Maximum time to measure each form")
       ->check(number_above(0, 3600))
       ->capture_default_str();
   sub->add_option("--output", command->output,
-                  "The file to write; by default the one that devices of this kind load by themselves");
+                  "The file to write; by default the one that devices of this kind load automatically");
   sub->add_flag("--json", command->json, "Print each kernel as a line of JSON");
   add_examples(*sub, {"jerboa tune --shapes small gpt2_mixed", "jerboa tune --shapes FOLDER --weights f16 int4",
                       "jerboa tune --shapes small --output tuned.json; JERBOA_TUNED=tuned.json jerboa bench small "

@@ -9,7 +9,7 @@
 namespace jerboa::cli {
 namespace {
 
-// Version 1.0 of NumPy's format: its header ends with a line break at a multiple of 64 bytes.
+// The header of NumPy's format 1.0, padded so that it ends with a line break at a multiple of 64 bytes.
 std::string npy_header(const Embeddings& vectors) {
   constexpr std::size_t alignment = 64, before_text = 10;
   std::string text =

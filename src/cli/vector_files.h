@@ -7,8 +7,8 @@
 
 namespace jerboa::cli {
 
-/// Writes vectors as a file of the format that its name ends with: .npy (NumPy), .safetensors (one tensor
-/// "embeddings") or, for any other, the plain f32 values. Replaces what was there.
+/// Writes vectors in the format of the file's extension: .npy (NumPy), .safetensors (one tensor "embeddings") or, for
+/// any other, raw f32 values. Replaces an existing file.
 void write_vectors(const std::filesystem::path& path, const Embeddings& vectors);
 
 }  // namespace jerboa::cli

@@ -43,7 +43,7 @@ std::vector<std::int32_t> tokens_in(const SafeTensors& file, const CacheForm& fo
   return tokens;
 }
 
-// What the file has of every layer, as many of its blocks or states, checked against what the model has.
+// Reads `count` blocks or states of each layer, after checking their type and shape against the model's.
 std::map<std::string, HostTensor> layers_in(const SafeTensors& file, const std::map<std::string, HostTensor>& layers,
                                             std::int64_t count) {
   std::map<std::string, HostTensor> values;
@@ -63,8 +63,8 @@ std::map<std::string, HostTensor> layers_in(const SafeTensors& file, const std::
   return values;
 }
 
-// Of layers with windows a file has the last blocks, at least those that a text needs to go on. Files of versions in
-// which these layers kept whole texts have all, as do those of models whose context was no longer than the window.
+// A file need not hold all blocks of layers with windows: the last ones that a sequence needs to go on are enough.
+// Older files hold all of them, as do files of models whose context fits into the window.
 std::map<std::string, HostTensor> windowed_in(const SafeTensors& file, const CacheForm::Windowed& layers,
                                               std::int64_t count) {
   const std::int64_t needed = std::min<std::int64_t>(count, layers.reach);

@@ -10,7 +10,7 @@
 namespace jerboa::language {
 namespace {
 
-// Those blocks of every layer that are to be loaded, in their order.
+// The blocks to load, of every layer and in their order.
 TensorMap chosen(const TensorMap& values, const std::vector<serving::RestoredBlock>& restored) {
   TensorMap out;
   if (restored.empty()) return out;
@@ -83,7 +83,7 @@ std::int64_t read_cache_file(const std::filesystem::path& path, serving::Schedul
   try {
     fill(restored, content, model);
   } catch (...) {
-    scheduler.clear_prefixes();  // texts would find blocks there that hold nothing
+    scheduler.clear_prefixes();  // their blocks have not been filled, so no sequence may find them
     throw;
   }
   return restored.tokens;

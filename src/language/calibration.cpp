@@ -17,9 +17,9 @@ namespace {
 using Tokens = std::vector<std::int32_t>;
 using models::ProductInputs;
 
-constexpr std::int64_t most_bytes = std::int64_t{256} << 20;  // of sums in memory at a time
+constexpr std::int64_t max_bytes = std::int64_t{256} << 20;  // of sums that are in memory at a time
 
-// The text in windows of equal length, each beginning as texts do for this tokenizer.
+// Splits the text into windows of equal length, each with the beginning-of-text token if the tokenizer adds one.
 std::vector<Tokens> windows_of(const Tokenizer& tokenizer, std::string_view text, const CalibrationOptions& options) {
   Tokens tokens = tokenizer.encode(std::string(text)).ids;
   const bool has_mark = !tokens.empty() && tokenizer.is_special(tokens[0]);
@@ -37,8 +37,8 @@ std::vector<Tokens> windows_of(const Tokenizer& tokenizer, std::string_view text
   return windows;
 }
 
-// The sums of x xᵀ for what a model's matrices are multiplied with as it reads some windows of text. They are large:
-// only those of some neighbouring matrices are in memory.
+// The sums of x xᵀ over the inputs x of a model's matrices while it reads windows of text. The sums are large, so only
+// those of a few neighbouring matrices are in memory at a time.
 class Calibration {
  public:
   Calibration(detail::ModelFiles files, std::string_view text, const CalibrationOptions& options)
@@ -67,13 +67,13 @@ class Calibration {
   }
 
  private:
-  // One of the tensors that matrices are multiplied with: several may have the same.
+  // A tensor that matrices are multiplied with; several matrices may share one.
   struct Source {
     std::string name;  // of the first such matrix
     std::int64_t size;
   };
 
-  // Builds the model; the tensors that its matrices are multiplied with, by the names of the matrices.
+  // Builds the model; returns the inputs of its matrices by the matrices' names.
   models::NamedTensors products() const {
     models::NamedTensors found;
     const Tensor ids = tensor_input("ids", {1, std::ssize(windows_[0])}, DType::i32);
@@ -82,7 +82,7 @@ class Calibration {
     return found;
   }
 
-  // Puts sources into batches, in the order in which the model computes them, which is that of its parameters.
+  // Groups sources into batches, in the order in which the model computes them, which is that of its parameters.
   void plan(const models::NamedTensors& found) {
     std::map<TensorId, std::vector<std::string>> matrices;
     std::map<TensorId, std::int64_t> sizes;
@@ -90,15 +90,15 @@ class Calibration {
       matrices[x.id()].push_back(name);
       sizes[x.id()] = x.dim(-1).value();
     }
-    std::int64_t bytes = most_bytes;
+    std::int64_t bytes = max_bytes;
     for (const auto& [id, names] : matrices) {
-      const std::int64_t size = sizes.at(id), own = 4 * size * std::min(size, ProductInputs::block);
+      const std::int64_t size = sizes.at(id), sum_bytes = 4 * size * std::min(size, ProductInputs::block);
       if (size % quantised_group != 0) continue;  // matrices that are not quantised
-      if (bytes + own > most_bytes) {
+      if (bytes + sum_bytes > max_bytes) {
         batches_.emplace_back();
         bytes = 0;
       }
-      bytes += own;
+      bytes += sum_bytes;
       batches_.back().push_back({names.front(), size});
       for (const std::string& name : names) {
         batch_of_.emplace(name, batches_.size() - 1);
@@ -118,7 +118,7 @@ class Calibration {
       use(first, std::min(first + ProductInputs::block, source.size));
   }
 
-  // Layers behind the last that is asked for are not computed.
+  // Leaves out the layers behind the last requested source.
   Graph graph_of(const std::vector<Source>& batch) const {
     return trace([&] {
       const models::NamedTensors found = products();

@@ -12,7 +12,7 @@ constexpr int question_tokens = 48, answer_tokens = 220;
 
 class TextWriter {
  public:
-  // All texts are written at once, so that each step reads the weights for all of them.
+  // All texts are generated in one batch, so that each step reads the weights only once.
   TextWriter(const std::filesystem::path& folder, const WrittenTextOptions& options)
       : model_(LanguageModel::load(folder, {.device = options.device, .sequences = options.texts})),
         options_(options) {}
@@ -27,8 +27,8 @@ class TextWriter {
  private:
   using Streams = std::vector<language::Stream>;
 
-  // What the chat template writes before the first message of a user; empty without a template, or if the template
-  // changes messages.
+  // The part of the chat template's output before a user's first message; empty if there is no template or if the
+  // template changes messages.
   std::string before_question() {
     const std::string question = "question";
     if (!model_.has_chat_template()) return "";
@@ -41,7 +41,7 @@ class TextWriter {
     return model_.model().chat_template()->render(to_json(messages), {.add_generation_prompt = false});
   }
 
-  // Tokens are drawn as the model would have them: what it often writes should weigh most.
+  // Samples at temperature 1 and without truncation, so that the text follows the model's own distribution.
   GenerateOptions drawing(int tokens, int number) const {
     return {.max_tokens = tokens,
             .sampling = SamplerOptions{.temperature = 1, .seed = options_.seed + static_cast<std::uint64_t>(number)}};

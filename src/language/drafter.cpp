@@ -13,8 +13,8 @@
 namespace jerboa::language {
 namespace {
 
-// Guesses are tokens, so both models must mean the same by each. Models of one family often pad their vocabularies to
-// different sizes; a guess ends before a token that only one of them has.
+// Drafts are token ids, so both models must agree on their meaning. Models of one family often pad their vocabularies
+// to different sizes; a draft ends before a token that only one of them has.
 void check_same_tokens(const Model& drafts_with, const Model& drafts_for) {
   const auto ours = drafts_with.vocabulary(), theirs = drafts_for.vocabulary();
   const auto shared = static_cast<int>(std::min(ours->size(), theirs->size()));

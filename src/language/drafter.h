@@ -8,23 +8,23 @@
 
 namespace jerboa::language {
 
-/// A small model that guesses how texts go on, for a larger one to verify.
+/// A small draft model that guesses how sequences continue, for a larger model to verify (speculative decoding).
 class Drafter {
  public:
-  /// Throws UsageError if their tokens differ, or if the model has a runner already.
+  /// Throws UsageError if the two vocabularies differ, or if the draft model has a runner already.
   Drafter(std::shared_ptr<Model> drafts_with, const Model& drafts_for);
 
   struct Request {
     std::vector<std::int32_t> text;  ///< the tokens so far
     int count = 0;                   ///< how many to guess
   };
-  /// The likeliest continuation of each text, all computed together. It is shorter, or empty, where the small model
-  /// would end the text or has no room for it. Throws if the model cannot be run.
+  /// The greedy continuation of each sequence, all computed in one batch. It is shorter, or empty, where the draft
+  /// model would end the sequence or where its context is full. Throws if the draft model cannot be run.
   std::vector<std::vector<std::int32_t>> propose(std::vector<Request> requests);
 
  private:
   Runner runner_;
-  std::int64_t vocabulary_;  // of the model that it guesses for
+  std::int64_t vocabulary_;  // of the model that verifies
 };
 
 }  // namespace jerboa::language

@@ -25,24 +25,24 @@ struct DenseModule {
   HostTensor weight = {};  ///< f32[out, in]
 };
 
-/// What follows the pooling: a dense layer, or none: normalisation.
+/// A step after pooling: a dense layer or, if empty, normalisation.
 using EmbeddingStep = std::optional<DenseModule>;
 
-/// What the files of sentence-transformers in a model's folder say.
+/// The settings in a model's folder that sentence-transformers wrote.
 struct EmbeddingModules {
   std::filesystem::path transformer;           ///< the folder of the model itself
-  std::vector<models::Pooling> poolings = {};  ///< whose results are concatenated; none: as suits the model
-  bool include_prompt = true;                  ///< in the pooling
+  std::vector<models::Pooling> poolings = {};  ///< concatenated; empty: the default of the model's family
+  bool include_prompt = true;                  ///< the prompt's tokens take part in pooling
   std::vector<EmbeddingStep> steps = {};       ///< up to the last normalisation
   bool normalise = true;                       ///< at the end
   std::optional<int> max_length = {};          ///< of a text in tokens
   bool lower_case = false;
   std::map<std::string, std::string> prompts = {};
-  std::string default_prompt = {};  ///< its name; empty: none
+  std::string default_prompt = {};  ///< by name; empty: none
   Similarity similarity = Similarity::cosine;
 };
 
-/// Throws FileError that names what is not supported.
+/// Throws FileError that names an unsupported setting.
 EmbeddingModules read_embedding_modules(const std::filesystem::path& folder);
 
 }  // namespace jerboa::detail

@@ -296,8 +296,7 @@ ReservedBlocks Engine::reserve(std::int64_t tokens) {
     if (state_holder_ == std::this_thread::get_id())
       throw UsageError(
           "this thread has blocks of the cache for a text already, and texts of a model with recurrent layers share "
-          "one "
-          "state; destroy them before reserving others");
+          "one state; destroy them before reserving others");
     changed_.wait(lock, [&] { return !state_holder_; });
   }
   std::optional<serving::TextBlocks> blocks = scheduler_.reserve(tokens);

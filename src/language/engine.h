@@ -18,7 +18,7 @@
 
 namespace jerboa::language {
 
-/// What a stream has received; guarded by the engine's mutex.
+/// The output of a stream so far; guarded by the engine's mutex.
 struct StreamState {
   serving::SequenceId id = 0;
   double arrived = 0;
@@ -28,9 +28,9 @@ struct StreamState {
   bool ended = false;
 };
 
-/// The loop around a Scheduler and a Model that the threads of a Runner share. One thread at a time drives it: it takes
-/// steps from the scheduler, gives them to the model and delivers what comes back. The lock is not held while a step
-/// runs.
+/// The decode loop around a Scheduler and a Model, shared by the threads of a Runner. One thread at a time drives it:
+/// it takes steps from the scheduler, runs them on the model and delivers the results. The lock is not held while a
+/// step runs.
 class Engine : public std::enable_shared_from_this<Engine> {
  public:
   explicit Engine(std::shared_ptr<Model> model);
@@ -48,7 +48,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   ReservedBlocks reserve(std::int64_t tokens);
   void give_back(std::unique_ptr<serving::TextBlocks> blocks);
-  /// Calls `use` with the scheduler while no thread drives it or uses it and no step is in flight.
+  /// Calls `use` with the scheduler while no step is in flight and no other thread drives the engine.
   template <class Use>
   auto exclusively(const Use& use);
   void clear_cache();
@@ -66,8 +66,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
     double start;
   };
   using Lock = std::unique_lock<std::mutex>;
-  /// Marks the engine as driven for as long as it lives, also when the turn ends with an exception; other threads wait
-  /// for its end.
+  /// Marks the engine as driven until the end of its scope, including when an exception ends the turn; other threads
+  /// wait for that.
   class Turn {
    public:
     Turn(Engine& engine, Lock& lock) : engine_(engine), lock_(lock) { engine_.is_driven_ = true; }
@@ -79,20 +79,20 @@ class Engine : public std::enable_shared_from_this<Engine> {
     Lock& lock_;
   };
 
-  /// Takes long the first time that a grammar is wanted, and is therefore called without the lock; who makes the
-  /// guesses is decided by draft_by.
+  /// Called without the lock, because compiling a grammar takes long the first time. draft_by decides who makes the
+  /// drafts.
   serving::SequenceOptions sequence_options(const GenerateOptions& options, double now) const;
   void draft_by(serving::SequenceOptions& options) const;
   Stream add_stream(serving::SequenceId id, const GenerateOptions& options, double now);
-  /// Submits what can be submitted, completes the oldest step and delivers events; returns false if there was nothing
-  /// to do. The caller holds the lock, and drives.
+  /// Submits every step that is ready, completes the oldest one and delivers events; returns false if there was nothing
+  /// to do. The caller holds the lock and is the driving thread.
   bool drive(Lock& lock);
-  /// Waits until drive() may have something to do again, or until this time.
+  /// Waits until drive() may have work again, but no longer than `until`.
   void wait_for_change(Lock& lock, double until);
   void note_change();
   void submit_next(Lock& lock);
   void submit_step(Lock& lock, serving::Step step);
-  /// Lets the draft model guess for the texts that wait for it.
+  /// Lets the draft model propose tokens for the sequences that await them.
   void suggest_drafts(Lock& lock);
   void give_up_drafter(const std::string& failure);
   void complete_oldest(Lock& lock);
@@ -103,10 +103,10 @@ class Engine : public std::enable_shared_from_this<Engine> {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool is_driven_ = false;
-  std::uint64_t changes_ = 0;                    // counts what threads wait for that found nothing to do
-  std::optional<std::thread::id> state_holder_;  // which has ReservedBlocks of a model with recurrent layers
+  std::uint64_t changes_ = 0;                    // counts changes, which idle threads wait for
+  std::optional<std::thread::id> state_holder_;  // holds ReservedBlocks, if layers are recurrent
   serving::Scheduler scheduler_;
-  std::unique_ptr<Drafter> drafter_;  // if a model makes the guesses; used by the thread that drives
+  std::unique_ptr<Drafter> drafter_;  // if there is a draft model; used by the driving thread
   std::deque<Submitted> submitted_;
   std::map<serving::SequenceId, std::shared_ptr<StreamState>> streams_;
   StatisticsCollector collector_;

@@ -10,21 +10,21 @@
 
 namespace jerboa::language {
 
-/// Compiles entries of a session on a thread of its own, as far as that needs no storage, while the session's weights
-/// are read. Without threads they are compiled when they are asked for.
+/// Compiles entries of a session on a background thread, as far as that needs no storage, while the session's weights
+/// are read. In builds without threads, entries are compiled when they are asked for.
 class EntriesAhead {
  public:
-  /// Refers to the session.
+  /// Keeps a reference to the session.
   EntriesAhead(const Session& session, std::vector<Entry> entries);
   EntriesAhead(const EntriesAhead&) = delete;
-  /// Begins with no other entry, and waits for the one that is being compiled.
+  /// Starts no further entry, and waits for the one that is being compiled.
   ~EntriesAhead() { is_stopped_ = true; }
 
-  /// Throws what went wrong so far.
+  /// Rethrows an error of the background thread, if there was one so far.
   void check() const;
-  /// Waits for all of them. Throws what went wrong.
+  /// Waits for all entries. Rethrows an error of the background thread.
   const std::vector<PreparedEntry>& entries() const { return prepared_.get(); }
-  /// What compiling them took.
+  /// The time that compiling took.
   double seconds() const { return prepared_.get(), seconds_; }
 
  private:

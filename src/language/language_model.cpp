@@ -12,7 +12,7 @@
 namespace jerboa {
 namespace {
 
-// What a caller who waits for a text gets: an error is thrown.
+// Waits for the whole result; throws if generation failed.
 Generation whole(language::Stream stream, const OnText& on_text) {
   Generation result = stream.wait(on_text);
   if (result.reason == StopReason::failed) throw Error(result.error);
@@ -58,7 +58,7 @@ LanguageModel LanguageModel::load(const std::filesystem::path& path, const Langu
 }
 
 void LanguageModel::draft_with(const std::filesystem::path& path, LanguageModelOptions options) {
-  // Every guess begins with a prompt, of which all whole blocks are still in the cache.
+  // Every guess starts with the same prompt, whose whole blocks are still in the cache.
   if (options.block == 0) options.block = 8;
   detail::ModelFiles files = detail::open_model(path);
   if (options.context == 0) options.context = std::min(language::longest_context(files.config), context());

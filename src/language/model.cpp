@@ -19,7 +19,8 @@
 namespace jerboa::language {
 namespace {
 
-/// What tells one model from another. Of large parameters it sees samples: training changes all of a matrix.
+/// Distinguishes models by a hash. Large parameters are sampled, which suffices because training changes every part of
+/// a matrix.
 class Fingerprint {
  public:
   void mix(std::span<const std::byte> bytes) {
@@ -39,7 +40,7 @@ class Fingerprint {
 
 class Stopwatch {
  public:
-  /// Since it was made, or since the last lap ended.
+  /// Since construction, or since the last lap ended.
   double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
   double lap() {
     const double seconds = this->seconds();
@@ -97,7 +98,7 @@ std::shared_ptr<Model> Model::load(detail::ModelFiles files, const LanguageModel
   model->end_tokens_ = files.generation.end_tokens;
   model->sampling_ = files.generation.sampling;
   Session& session = model->session_;
-  // What nearly every text needs, so that the first one does not wait for it.
+  // Compile the entries that nearly every request needs, so that the first one does not wait for them.
   const EntriesAhead usual(session, model->plan_->usual_entries(model->sampling_));
   session.declare(model->plan_->outline());
   Fingerprint fingerprint;
@@ -157,7 +158,7 @@ Model::Running Model::run(const serving::Step& step) {
 serving::StepResults Model::Running::read(const serving::Step& step) const {
   TensorMap outputs;
   for (const std::string& name : reads_) outputs.emplace(name, result_.get(name));
-  if (reads_.empty()) result_.wait();  // otherwise a prompt's steps would queue up, and an error would be a later one's
+  if (reads_.empty()) result_.wait();  // otherwise prefill steps would queue up, and report their errors only later
   return results_of(step, outputs);
 }
 

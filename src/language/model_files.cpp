@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Truncation and padding, which a file may ask for, are meant for batches of texts.
+// A tokenizer file may ask for truncation and padding, which are meant for batches of texts.
 Tokenizer whole_texts(Tokenizer tokenizer) {
   tokenizer.set_truncation({});
   tokenizer.set_padding({});
@@ -23,7 +23,7 @@ Tokenizer whole_texts(Tokenizer tokenizer) {
 
 ModelFiles open_folder(const fs::path& folder) {
   models::Config config = models::Config::open(folder);
-  models::family_of(config);  // the first thing to be wrong
+  models::family_of(config);  // throws if the family is unknown
   GenerationConfig generation = read_generation_config(folder, config);
   auto weights = std::make_unique<const SafeTensors>(SafeTensors::open(folder));
   models::check_layers(*weights, config, models::family_of(config));

@@ -13,7 +13,7 @@
 
 namespace jerboa::detail {
 
-/// What a language model is made of, before it is on a device.
+/// The files of a language model, opened but not yet loaded onto a device.
 struct ModelFiles {
   models::Config config;
   GenerationConfig generation;
@@ -23,8 +23,8 @@ struct ModelFiles {
   std::optional<ChatTemplate> chat_template;
 };
 
-/// Opens a Hugging Face folder or a .gguf file. Reads everything but the weights, of which it reads the headers. Throws
-/// UsageError or FileError that names what is missing or not supported.
+/// Opens a Hugging Face folder or a .gguf file. Reads everything but the weights, of which it reads only the headers.
+/// Throws UsageError or FileError that names what is missing or not supported.
 ModelFiles open_model(const std::filesystem::path& path);
 
 }  // namespace jerboa::detail

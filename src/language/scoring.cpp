@@ -8,7 +8,7 @@
 #include <jerboa/language/language_model.h>
 #include <jerboa/language/runner.h>
 
-// How well a model predicts a given text. Its tokens are computed in blocks of the cache that are reserved for it.
+// How well a model predicts a given text. The tokens are computed in cache blocks that are reserved for them.
 namespace jerboa {
 namespace {
 
@@ -32,7 +32,7 @@ std::vector<float> scores_of(language::Model& model, const serving::TextBlocks& 
   return found;
 }
 
-// A whole text, which must fit into the context, in chunks over reserved blocks of the cache.
+// Calls `use` for a whole text, which must fit into the context, in chunks over reserved cache blocks.
 template <class Use>
 void for_each_chunk(language::Model& model, language::Runner& runner, std::span<const std::int32_t> tokens, Use use) {
   if (tokens.empty()) throw UsageError("a text needs at least one token");
@@ -59,7 +59,7 @@ Perplexity LanguageModel::perplexity(std::span<const std::int32_t> tokens,
   Perplexity result;
   const auto start = std::chrono::steady_clock::now();
   double sum = 0;
-  // A special token at the beginning, which models rely on, begins every window.
+  // Models rely on a special token at the beginning, so every window gets it.
   const bool has_mark = tokenizer().is_special(tokens[0]);
   std::size_t scored = 0;  // tokens up to this index have been predicted
   for (std::size_t begin = 0; scored + 1 < tokens.size(); begin += stride) {
@@ -68,7 +68,7 @@ Perplexity LanguageModel::perplexity(std::span<const std::int32_t> tokens,
     const std::size_t length = std::min(window - seen.size(), tokens.size() - begin);
     seen.insert(seen.end(), tokens.begin() + static_cast<std::ptrdiff_t>(begin),
                 tokens.begin() + static_cast<std::ptrdiff_t>(begin + length));
-    // The token after the window is predicted too, where there is one.
+    // The token after the window, if there is one, is predicted too.
     const bool ends = begin + length == tokens.size();
     if (!ends) seen.push_back(tokens[begin + length]);
     const std::vector<float> found = scores_of(*model_, blocks.text(), seen);
@@ -88,7 +88,7 @@ std::vector<float> LanguageModel::score(std::span<const std::int32_t> prompt, st
   if (prompt.empty()) throw UsageError("at least one token is needed to predict the next");
   Tokens seen(prompt.begin(), prompt.end());
   seen.insert(seen.end(), tokens.begin(), tokens.end());
-  // The last token is only predicted.
+  // The last token is only predicted, never read.
   if (std::ssize(seen) - 1 > context())
     throw UsageError(fmt::format("{} tokens exceed the context of {}", seen.size() - 1, context()));
   model_->check_tokens(seen);

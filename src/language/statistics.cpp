@@ -13,7 +13,7 @@ double share(std::int64_t part, std::int64_t whole) {
 }  // namespace
 
 void StatisticsCollector::add_step(const serving::Step& step, int dispatches, double start, double end) {
-  // Steps in flight overlap.
+  // Steps in flight overlap; count the overlap once.
   statistics_.seconds += std::max(0.0, end - std::max(start, busy_until_));
   busy_until_ = std::max(busy_until_, end);
   statistics_.dispatches += dispatches;

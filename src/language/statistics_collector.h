@@ -5,7 +5,7 @@
 
 namespace jerboa::language {
 
-/// Adds up what steps and texts report.
+/// Accumulates the figures of steps and sequences.
 class StatisticsCollector {
  public:
   void add_step(const serving::Step& step, int dispatches, double start, double end);

@@ -9,7 +9,7 @@
 
 namespace jerboa::detail {
 
-/// The memory of the parameters and states of graphs, which share those of the same name.
+/// The bytes of all parameters and states of these graphs; graphs share those of the same name.
 inline std::int64_t storage_bytes(std::initializer_list<const Graph*> graphs) {
   std::set<std::string> names;
   std::int64_t bytes = 0;

@@ -125,7 +125,7 @@ void softmax_row(std::span<float> row) {
 
 enum class Scores : std::uint8_t { logits, sigmoid, softmax };
 
-// What transformers' pipelines and sentence-transformers' cross-encoders do with the logits.
+// The activation that transformers' pipelines and sentence-transformers' cross-encoders apply to the logits.
 Scores scores_of(const models::Config& config, std::size_t classes) {
   const auto named = config.section("sentence_transformers");
   const models::Config& source = named && named->has("activation_fn") ? *named : config;
@@ -158,14 +158,14 @@ TextEncoder TextEncoder::load(const std::filesystem::path& path, const TextEncod
   const DType weights = options.weights ? checked_weights(*options.weights) : files.usual_weights;
   const int context = context_of(files.config, modules, options.context);
 
-  const Graph own = language::encoder_graph(files.config, weights, 1, 1);  // the parameters of the model itself
-  models::check_params(*files.weights, own, family);  // before allocating what config.json asks for
+  const Graph model_graph = language::encoder_graph(files.config, weights, 1, 1);  // without dense layers after pooling
+  models::check_params(*files.weights, model_graph, family);  // before allocating what config.json asks for
   const Graph whole = text_graph(files.config, modules, 1, 1, weights, false);
-  if (options.before_allocation) options.before_allocation(detail::storage_bytes({&own, &whole}));
+  if (options.before_allocation) options.before_allocation(detail::storage_bytes({&model_graph, &whole}));
   Session session(device);
-  session.declare(own);
+  session.declare(model_graph);
   session.declare(whole);
-  models::for_each_param(*files.weights, own, family,
+  models::for_each_param(*files.weights, model_graph, family,
                          [&](const models::ParamValues& values) {
                            if (!values.is_in_place) session.upload_param(values.name, values.bytes);
                          },
@@ -213,8 +213,7 @@ std::string TextEncoder::entry_for(std::int64_t time, bool classify) {
   return entry;
 }
 
-// As sentence-transformers counts them: what is inserted before the prompt belongs to it, and what is after it does
-// not.
+// Counts tokens as sentence-transformers does: special tokens before the prompt count, those after it do not.
 std::int64_t TextEncoder::prompt_tokens(const std::string& prompt) const {
   if (prompt.empty()) return 0;
   const Encoding encoding = tokenizer_.encode(prompt);
@@ -235,7 +234,7 @@ Embeddings TextEncoder::run(const std::vector<Encoding>& encodings, bool classif
   const std::int32_t last_type = std::max(config_.integer("type_vocab_size", 2), 1) - 1;
   for (std::size_t begin = 0; begin < order.size();) {
     const auto time = static_cast<std::int64_t>(encodings[order[begin]].size());
-    if (time == 0) throw UsageError("a text has no tokens, so that there is nothing to encode");
+    if (time == 0) throw UsageError("a text has no tokens, so there is nothing to encode");
     const std::string entry = entry_for(time, classify);
     const std::int64_t most = session_.graph(entry).shape(session_.graph(entry).find("lengths"))[0].upper_bound();
     const std::int64_t rows = std::min<std::int64_t>(most, std::ssize(order) - static_cast<std::ptrdiff_t>(begin));

@@ -8,8 +8,8 @@
 
 namespace jerboa::language {
 
-/// When steps and texts began and ended, as trace events for Perfetto: steps on one line, texts on lines of their own,
-/// each with its wait for the first token and the time after it.
+/// The start and end of steps and sequences, as trace events for Perfetto: steps on one track, each sequence on a track
+/// of its own, divided into the wait for its first token and the time after it.
 class Trace {
  public:
   void add_step(const serving::Step& step, double start, double end);

@@ -9,8 +9,8 @@
 namespace jerboa::mcp {
 namespace {
 
-constexpr double slice_seconds = 0.05;  // between looks at whether a call was cancelled
-constexpr int most_pages = 1000;        // of a list of tools
+constexpr double slice_seconds = 0.05;  // how often cancellation is checked
+constexpr int max_pages = 1000;         // of a list of tools
 constexpr double least_handshake_seconds = 60;
 
 using Clock = std::chrono::steady_clock;
@@ -60,7 +60,7 @@ Client::Client(std::unique_ptr<Transport> transport, ClientOptions options, cons
 
 void Client::fail(const std::string& problem) const { throw McpError(fmt::format("{}: {}", options_.name, problem)); }
 
-// The caller is told why the call was given up, whether or not the server can be.
+// The caller learns why the call was given up, even if the server cannot be told.
 void Client::cancel(std::int64_t id, const std::string& reason) {
   try {
     transport_->send(make_notification("notifications/cancelled", {{"requestId", id}, {"reason", reason}}));
@@ -68,7 +68,7 @@ void Client::cancel(std::int64_t id, const std::string& reason) {
   }
 }
 
-// What a server asks of a client: whether it is there, and things that this one does not offer.
+// Answers the server's requests: pings, and features that this client does not offer.
 void Client::answer(const Json& message) {
   if (!message.contains("id")) return;
   const std::string method = text_of(message, "method");
@@ -77,7 +77,7 @@ void Client::answer(const Json& message) {
                                       : make_error(message["id"], method_not_found,
                                                    fmt::format("jerboa does not offer {}", method)));
   } catch (const ConnectionLost& error) {
-    throw McpError(error.what());  // the request that is waited for did reach the server
+    throw McpError(error.what());  // the request itself did reach the server
   }
 }
 
@@ -95,13 +95,13 @@ Json Client::request(const std::string& method, Json params, const CallContext& 
 
 Json Client::wait_for(std::int64_t id, const std::string& method, const CallContext& context) {
   auto begun = Clock::now();
-  // A package that is started for the first time may have to be fetched.
+  // A package that is run for the first time may have to be downloaded.
   const double allowed =
       method == "initialize" ? std::max(options_.seconds, least_handshake_seconds) : options_.seconds;
   for (;;) {
     const bool is_cancelled = context.is_cancelled();
     if (is_cancelled || seconds_since(begun) > allowed) {
-      // The protocol does not allow to cancel the handshake.
+      // The protocol does not allow the handshake to be cancelled.
       if (method != "initialize") cancel(id, is_cancelled ? "cancelled by the user" : "it took too long");
       throw McpError(is_cancelled ? "the call was cancelled"
                                   : fmt::format("no answer to {} within {} seconds", method, allowed));
@@ -130,7 +130,7 @@ Json Client::wait_for(std::int64_t id, const std::string& method, const CallCont
 std::vector<Json> Client::list_tools(const CallContext& context) {
   std::vector<Json> tools;
   Json params = Json::object();
-  for (int page = 0; page < most_pages; ++page) {
+  for (int page = 0; page < max_pages; ++page) {
     const Json result = request("tools/list", params, context);
     const Json listed = result.is_object() ? result.value("tools", Json::array()) : Json::array();
     for (const Json& tool : listed)

@@ -11,20 +11,20 @@ namespace jerboa::mcp {
 
 struct ClientOptions {
   std::string name;           ///< what the user calls the server, for messages
-  double seconds = 60;        ///< to wait for an answer; progress starts them again
-  std::string version = "0";  ///< of this program
+  double seconds = 60;        ///< to wait for an answer; progress restarts them
+  std::string version = "0";  ///< this program's version
 };
 
-/// The client's side of a connection to a server. Errors are McpErrors that name the server.
+/// The client side of a connection to a server. Errors are McpErrors that name the server.
 class Client {
  public:
   /// Performs the handshake.
   Client(std::unique_ptr<Transport> transport, ClientOptions options, const CallContext& context = {});
 
-  /// What the server offers: "name", "description" and "inputSchema" of each tool.
+  /// The server's tools, each with "name", "description" and "inputSchema".
   std::vector<Json> list_tools(const CallContext& context = {});
-  /// Calls a tool. An error that the tool reports is a result; one of the protocol is thrown. A call that is cancelled,
-  /// or takes too long, is cancelled on the server as well.
+  /// Calls a tool. An error that the tool reports is returned as a result; a protocol error is thrown. A call that is
+  /// cancelled, or takes too long, is cancelled on the server as well.
   ToolResult call_tool(const std::string& name, const Json& arguments, const CallContext& context = {});
 
   const std::string& name() const { return options_.name; }
@@ -41,10 +41,10 @@ class Client {
   std::int64_t last_id_ = 0;
 };
 
-/// The tools of a server, each of which keeps the client.
+/// The tools of a server; each keeps the client alive.
 std::vector<Tool> tools_of(const std::shared_ptr<Client>& client, const CallContext& context = {});
 
-/// The parts of a result as one text: texts as they are, and a description of images, sounds and links.
+/// The parts of a result as one text: text parts as they are, and descriptions of images, sounds and links.
 std::string content_text(const Json& content);
 
 }  // namespace jerboa::mcp

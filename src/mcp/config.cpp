@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t longest_name = 64;
 
-// An object of the file, and where it is, for messages.
+// An object of the file, with its location for messages.
 class Entry {
  public:
   Entry(const Json& json, std::string where) : json_(json), where_(std::move(where)) {
@@ -65,7 +65,7 @@ ServerConfig read_server(const std::string& name, const Entry& entry) {
   const std::string command = entry.text("command"), url = entry.text("url"), type = entry.text("type");
   if (type == "sse") entry.fail("is of type sse, which the protocol has replaced by http");
   if (!type.empty() && type != "stdio" && type != "http" && type != "streamable-http" && type != "streamableHttp")
-    entry.fail(fmt::format("is of type '{}'; there are stdio and http", type));
+    entry.fail(fmt::format("is of type '{}', but must be stdio or http", type));
   if (command.empty() == url.empty()) entry.fail("needs either a \"command\" or a \"url\"");
   if (!url.empty() && !url.starts_with("http://") && !url.starts_with("https://"))
     entry.fail(fmt::format("has the url '{}'; it must begin with http:// or https://", url));
@@ -83,7 +83,7 @@ ServerConfig read_server(const std::string& name, const Entry& entry) {
   return server;
 }
 
-// Models write names of tools in these characters.
+// Replaces characters that models cannot write in the names of tools.
 std::string plain_name(std::string name) {
   for (char& c : name)
     if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-')) c = '_';

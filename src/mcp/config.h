@@ -9,7 +9,7 @@
 
 namespace jerboa::mcp {
 
-/// A server of a configuration file: a process, or an address.
+/// A server in a configuration file: a process, or a URL.
 struct ServerConfig {
   std::string name;
   ProcessOptions process = {};
@@ -17,23 +17,23 @@ struct ServerConfig {
   double seconds = 60;  ///< to wait for an answer
 };
 
-/// The servers of {"mcpServers": {NAME: {"command", "args", "env", "cwd"} or {"url", "headers"}}}, the format that
-/// other programs read as well, but for those that are "disabled". Throws UsageError that names the file, the server
-/// and what is wrong.
+/// Reads the servers of {"mcpServers": {NAME: {"command", "args", "env", "cwd"} or {"url", "headers"}}}, the format
+/// that other programs share, except "disabled" ones. Throws UsageError that names the file, the server and the
+/// problem.
 std::vector<ServerConfig> read_config(const std::filesystem::path& path);
 
 std::shared_ptr<Client> connect(const ServerConfig& config, const std::string& version,
                                 const CallContext& context = {});
 
-/// The tools of a server. If it is gone when one is called, it is connected to again, once per call.
+/// The tools of a server. If the server is gone when one is called, the call reconnects once.
 std::vector<Tool> connect_tools(const ServerConfig& config, const std::string& version,
                                 const CallContext& context = {});
 
-/// The tools of all servers. A name that is taken already, or that models cannot write, is changed.
+/// The tools of all servers. A name that is taken, or that models cannot write, is changed.
 std::vector<Tool> connect_all(const std::vector<ServerConfig>& servers, const std::string& version,
                               const CallContext& context = {});
 
-/// Adds tools to others, each under a name of its own; `prefix` is put before one that is taken.
+/// Adds tools to others under unique names: `prefix` is put before a name that is taken.
 void add_tools(std::vector<Tool>& tools, std::vector<Tool> added, const std::string& prefix);
 
 }  // namespace jerboa::mcp

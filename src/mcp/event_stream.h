@@ -8,7 +8,7 @@
 
 namespace jerboa::mcp {
 
-/// The data of server-sent events, as they arrive. Events of other kinds than "message" are left out.
+/// Parses server-sent events as they arrive. Events other than "message" are dropped.
 class EventStream {
  public:
   void add(std::string_view bytes) { lines_.add(bytes); }

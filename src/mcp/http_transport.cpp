@@ -11,7 +11,7 @@
 namespace jerboa::mcp {
 namespace {
 
-constexpr std::size_t most_message_bytes = 64 << 20;
+constexpr std::size_t max_message_bytes = 64 << 20;
 constexpr double seconds_to_notify = 10;
 
 using Easy = std::unique_ptr<CURL, decltype(&curl_easy_cleanup)>;
@@ -24,7 +24,7 @@ void append(Headers& headers, const std::string& line) {
 
 enum class Purpose : std::uint8_t { request, given_up, notification, listening, ending };
 
-// A request that is under way, and what has come of its answer.
+// A request in progress, with the answer so far.
 struct Exchange {
   Easy easy{nullptr, curl_easy_cleanup};
   Headers headers{nullptr, curl_slist_free_all};
@@ -53,7 +53,7 @@ std::size_t receive_body(char* data, std::size_t size, std::size_t count, void* 
     exchange.events.add(bytes);
   else
     exchange.received += bytes;
-  return exchange.received.size() + exchange.events.pending() > most_message_bytes ? 0 : bytes.size();
+  return exchange.received.size() + exchange.events.pending() > max_message_bytes ? 0 : bytes.size();
 }
 
 std::size_t receive_header(char* data, std::size_t size, std::size_t count, void* to) {
@@ -80,7 +80,7 @@ class HttpTransport final : public Transport {
   ~HttpTransport() override {
     try {
       if (!session_.empty()) run_to_end(start(Purpose::ending, ""), 2);
-    } catch (const Error&) {  // the server forgets the session by itself, later
+    } catch (const Error&) {  // the server drops the session later by itself
     }
     for (Exchange& exchange : exchanges_) curl_multi_remove_handle(multi_.get(), exchange.easy.get());
   }
@@ -104,14 +104,14 @@ class HttpTransport final : public Transport {
     return std::nullopt;
   }
 
-  // What a server has to say outside of answers comes over a request of its own, if it offers that.
+  // The server's own messages arrive over a request that stays open, if the server supports that.
   void begin(const std::string& version) override {
     version_ = version;
     start(Purpose::listening, "");
   }
 
  private:
-  // Nobody waits for what was sent before a request any more, and how it ends says nothing about the request.
+  // Drops earlier exchanges: nobody waits for them any more, and their failure would say nothing about the new request.
   void give_up_earlier() {
     for (Exchange& exchange : exchanges_)
       if (exchange.purpose != Purpose::listening) exchange.purpose = Purpose::given_up;
@@ -166,7 +166,7 @@ class HttpTransport final : public Transport {
     throw McpError(failure);
   }
 
-  // Passes bytes on, for at most so many seconds, until something has happened.
+  // Transfers data for at most this many seconds, or until something has happened.
   void advance(double seconds) {
     int running = 0;
     curl_multi_perform(multi_.get(), &running);
@@ -199,7 +199,7 @@ class HttpTransport final : public Transport {
     const long status = exchange.status();
     if ((code != CURLE_OK && !exchange.has_answered) || status >= 400) {
       failure_ = reason_of(exchange, code);
-      // By the protocol, 404 says that the session has ended.
+      // in the protocol, 404 means that the session has ended
       is_lost_ = is_request && (code == CURLE_COULDNT_CONNECT || (status == 404 && !session_.empty()));
       return;
     }
@@ -218,7 +218,7 @@ class HttpTransport final : public Transport {
     return fmt::format("{}: the server answered with {}{}", options_.url, status, reason_in(exchange.received));
   }
 
-  // Errors may be JSON-RPC's, or any text.
+  // An error's body may be JSON-RPC or any text.
   static std::string reason_in(const std::string& body) {
     try {
       return ": " + parse_ordered_json(body, "").at("error").at("message").get<std::string>();
@@ -243,7 +243,7 @@ class HttpTransport final : public Transport {
   Multi multi_{nullptr, curl_multi_cleanup};
   std::string session_, version_, failure_;
   bool is_lost_ = false;           // the failure is a ConnectionLost
-  std::list<Exchange> exchanges_;  // whose addresses libcurl holds
+  std::list<Exchange> exchanges_;  // libcurl holds their addresses
   std::deque<Json> messages_;
 };
 

@@ -6,7 +6,7 @@
 
 namespace jerboa::mcp {
 
-/// Lines of what arrives in pieces.
+/// Splits data that arrives in pieces into lines.
 class LineBuffer {
  public:
   void add(std::string_view bytes) { text_ += bytes; }
@@ -27,7 +27,7 @@ class LineBuffer {
 
  private:
   std::string text_;
-  std::size_t searched_ = 0;  // this far there is no end of a line
+  std::size_t searched_ = 0;  // up to here there is no line break
 };
 
 }  // namespace jerboa::mcp

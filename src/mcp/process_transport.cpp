@@ -21,7 +21,7 @@
 namespace jerboa::mcp {
 namespace {
 
-constexpr std::size_t most_message_bytes = 64 << 20;
+constexpr std::size_t max_message_bytes = 64 << 20;
 constexpr std::size_t kept_error_bytes = 4096;
 constexpr double seconds_to_end = 2;
 
@@ -62,7 +62,7 @@ Ends open_socket() {
   return {Descriptor(ends[0]), Descriptor(ends[1])};
 }
 
-// What a program needs to run, and no keys or tokens that are meant for others.
+// The environment of a server: only what every program needs, so that keys and tokens meant for others do not leak.
 std::vector<std::string> environment_with(const std::map<std::string, std::string>& variables) {
   std::map<std::string, std::string> all;
   for (const char* name : {"HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER"})
@@ -92,7 +92,7 @@ class ProcessTransport final : public Transport {
       fcntl(descriptor, F_SETFL, fcntl(descriptor, F_GETFL) | O_NONBLOCK);
   }
 
-  // The end of its input asks a server to end; one that does not is told, and then made to.
+  // Closing a server's input asks it to end. If it does not, it gets SIGTERM and finally SIGKILL.
   ~ProcessTransport() override {
     input_.close();
     for (const int signal : {0, SIGTERM, SIGKILL}) {
@@ -102,7 +102,7 @@ class ProcessTransport final : public Transport {
     }
   }
 
-  // Reads meanwhile, because a server may not read on before it has written.
+  // Reads while it writes, because a server may stop reading until its output has been read.
   void send(const Json& message) override {
     const std::string line = message.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
     for (std::string_view rest = line; !rest.empty();) {
@@ -149,10 +149,10 @@ class ProcessTransport final : public Transport {
       try {
         return parse_ordered_json(*line, "a message");
       } catch (const FileError&) {
-        remember(*line + "\n");  // not a message, but what it says may explain an error
+        remember(*line + "\n");  // not a message, but it may explain an error
       }
     }
-    if (lines_.size() > most_message_bytes) throw McpError(fmt::format("{}: a message is too long", program_));
+    if (lines_.size() > max_message_bytes) throw McpError(fmt::format("{}: a message is too long", program_));
     return std::nullopt;
   }
 
@@ -186,7 +186,7 @@ class ProcessTransport final : public Transport {
     }
   }
 
-  // How it ended, and what it said last.
+  // How the process ended, and its last words.
   std::string end_of_process() {
     if (errors_.get() >= 0) read_some(0.1, false);
     wait(0.5);

@@ -6,10 +6,10 @@
 
 #include "mcp/tool.h"
 
-// What both sides of the protocol know.
+// Shared by both sides of the protocol.
 namespace jerboa::mcp {
 
-/// The first is the one that a client asks for.
+/// A client asks for the first one.
 inline constexpr std::array<std::string_view, 4> protocol_versions = {"2025-06-18", "2025-11-25", "2025-03-26",
                                                                       "2024-11-05"};
 inline bool is_known_version(std::string_view version) {
@@ -33,7 +33,7 @@ inline Json make_error(const Json& id, int code, std::string_view message) {
   return {{"jsonrpc", "2.0"}, {"id", id}, {"error", {{"code", code}, {"message", message}}}};
 }
 
-/// A member of an object that is a text, or "".
+/// A text member of an object, or "".
 inline std::string text_of(const Json& object, std::string_view name) {
   if (!object.is_object()) return "";
   const auto found = object.find(name);

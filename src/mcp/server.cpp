@@ -21,7 +21,7 @@
 namespace jerboa::mcp {
 namespace {
 
-constexpr std::size_t most_message_bytes = 64 << 20;
+constexpr std::size_t max_message_bytes = 64 << 20;
 
 struct Call {
   Json id, params;
@@ -44,7 +44,7 @@ class ServedConnection {
   }
 
  private:
-  // The reader's thread.
+  // Runs on the reader's thread.
   void read() {
     LineBuffer lines;
     std::array<char, 65536> part;
@@ -55,7 +55,7 @@ class ServedConnection {
       lines.add({part.data(), static_cast<std::size_t>(count)});
       while (const auto line = lines.take())
         if (!line->empty()) handle(*line);
-      if (lines.size() > most_message_bytes) break;
+      if (lines.size() > max_message_bytes) break;
     }
     const std::lock_guard lock(mutex_);
     is_over_ = true;
@@ -115,7 +115,7 @@ class ServedConnection {
     if (const auto found = running_.find(id.dump()); found != running_.end()) *found->second = true;
   }
 
-  // The thread that calls.
+  // Runs on the thread that calls the tools.
   std::optional<Call> next_call() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return is_over_ || !calls_.empty(); });
@@ -138,7 +138,7 @@ class ServedConnection {
     } catch (const std::exception& error) {
       result = {error.what(), true};
     }
-    if (*call.is_cancelled) return;  // nobody waits for the answer
+    if (*call.is_cancelled) return;  // the client does not wait for the answer any more
     Json answer{{"content", Json::array({{{"type", "text"}, {"text", result.text}}})}};
     if (result.is_error) answer["isError"] = true;
     send(make_result(call.id, std::move(answer)));
@@ -158,7 +158,7 @@ class ServedConnection {
     return context;
   }
 
-  // A client that has gone away also closes the input, so that it is enough to stop writing.
+  // A client that has disconnected also closes the input, so it is enough to stop writing.
   void send(const Json& message) {
     const std::string line = message.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
     const std::lock_guard lock(output_mutex_);
@@ -176,7 +176,7 @@ class ServedConnection {
   std::mutex mutex_, output_mutex_;
   std::condition_variable changed_;
   std::deque<Call> calls_;
-  std::map<std::string, std::shared_ptr<std::atomic<bool>>> running_;  // by id: called, or waiting to be
+  std::map<std::string, std::shared_ptr<std::atomic<bool>>> running_;  // by id: calls that run or wait to run
   bool is_over_ = false;
 };
 

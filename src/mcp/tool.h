@@ -6,12 +6,12 @@
 
 #include <jerboa/base/error.h>
 
-// The Model Context Protocol: tools that other programs offer to a model, and tools that this one offers to others.
+// The Model Context Protocol: gives a model the tools of other programs, and offers this program's tools to others.
 namespace jerboa::mcp {
 
 using Json = nlohmann::ordered_json;
 
-/// A server that does not answer, or answers with an error.
+/// A server does not answer, or answers with an error.
 class McpError : public Error {
  public:
   using Error::Error;
@@ -23,10 +23,10 @@ struct ToolResult {
   bool operator==(const ToolResult&) const = default;
 };
 
-/// What a call may ask and report while it runs.
+/// Callbacks of a running call: cancellation and progress.
 struct CallContext {
   std::function<bool()> is_cancelled = [] { return false; };
-  /// `total` is 0 if it is not known.
+  /// `total` is 0 if it is unknown.
   std::function<void(double done, double total)> on_progress = [](double, double) {};
 };
 

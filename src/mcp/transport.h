@@ -10,8 +10,8 @@
 
 namespace jerboa::mcp {
 
-/// A message did not reach the server, because it is gone or has forgotten the session. Another connection may help,
-/// and nothing happens twice.
+/// A message did not reach the server, because it is gone or has forgotten the session. It is safe to reconnect and
+/// repeat the message.
 class ConnectionLost : public McpError {
  public:
   using McpError::McpError;
@@ -22,22 +22,22 @@ class Transport {
  public:
   virtual ~Transport() = default;
   virtual void send(const Json& message) = 0;
-  /// The next message from the other side, or nothing if none came within so many seconds. Throws once there can be no
-  /// more.
+  /// The next message from the other side, or nothing if none arrives within this many seconds. Throws if no more can
+  /// come.
   virtual std::optional<Json> receive(double seconds) = 0;
-  /// The handshake is complete, and the protocol has this version.
+  /// Called after the handshake, with the negotiated version of the protocol.
   virtual void begin(const std::string& version) { (void)version; }
 };
 
-/// How to run a server as a process.
+/// How to start a server as a process.
 struct ProcessOptions {
   std::vector<std::string> command;
-  std::map<std::string, std::string> variables = {};  ///< of its environment, besides a few that every program needs
-  std::string folder = {};                            ///< that it runs in; by default this process's
+  std::map<std::string, std::string> variables = {};  ///< of the environment, besides a few that every program needs
+  std::string folder = {};                            ///< working folder; by default that of this process
 };
 
-/// A process whose standard input and output are the connection, a message per line. It does not receive this
-/// terminal's Ctrl-C, and ends with the transport.
+/// A process whose standard input and output are the connection, one message per line. Ctrl-C in this terminal does not
+/// reach it; it ends with the transport.
 std::unique_ptr<Transport> open_process(const ProcessOptions& options);
 
 struct HttpOptions {

@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::string_view white = " \t\r\n";
 
-// A stretch of text that is not divided any further.
+// A piece of text that is not split any further.
 struct Piece {
   std::size_t begin = 0, end = 0;
   std::int64_t tokens = 0;
@@ -18,10 +18,10 @@ struct Piece {
 
 bool is_white(char c) { return white.find(c) != std::string_view::npos; }
 
-// The full stop, exclamation and question marks of languages that write no spaces after them.
+// Full stops, exclamation and question marks of languages that do not write spaces after them.
 bool ends_sentence_alone(char32_t code) { return code == 0x3002 || code == 0xFF01 || code == 0xFF1F; }
 
-// Where the sentence or line that begins at `begin` ends, with the white space after it.
+// The end of the sentence or line that begins at `begin`, including the white space after it.
 std::size_t end_of_sentence(std::string_view text, std::size_t begin) {
   std::size_t at = begin;
   while (at < text.size()) {
@@ -90,7 +90,7 @@ class Splitter {
     return tokens <= options_.tokens;
   }
 
-  // At least one piece that no chunk before has.
+  // Ensures that the chunk has at least one piece that no earlier chunk has.
   std::size_t end_of_chunk(std::size_t first, std::size_t done) const {
     std::int64_t tokens = 0;
     std::size_t end = first;
@@ -103,7 +103,8 @@ class Splitter {
     return end;
   }
 
-  // The first piece of the chunk that follows pieces [first, end): some of them again, if the next piece fits as well.
+  // The first piece of the chunk after [first, end). It repeats some of these pieces, provided that the next one fits
+  // as well.
   std::size_t begin_of_next(std::size_t first, std::size_t end) const {
     if (end == pieces_.size()) return end;
     const std::int64_t room = std::min(options_.overlap, options_.tokens - pieces_[end].tokens);

@@ -8,20 +8,20 @@
 namespace jerboa::memory {
 
 struct ChunkOptions {
-  std::int64_t tokens = 200;  ///< of a chunk, at most
-  std::int64_t overlap = 25;  ///< tokens that a chunk repeats from the end of the one before, at most
-  /// The number of tokens of a text.
+  std::int64_t tokens = 200;  ///< limit of a chunk's size
+  std::int64_t overlap = 25;  ///< limit of the tokens that a chunk repeats from the end of the one before
+  /// Returns the number of tokens in a text.
   std::function<std::int64_t(std::string_view)> count = {};
 };
 
-/// A part of a document that is found as a whole.
+/// A part of a document, the unit of search.
 struct Chunk {
   std::size_t begin = 0;  ///< in bytes
   std::string_view text;  ///< without white space around it
 };
 
-/// Splits a text of valid UTF-8 at the ends of sentences and paragraphs as far as it can, otherwise between words or,
-/// if nothing else helps, characters.
+/// Splits valid UTF-8 at the ends of sentences and paragraphs if possible, otherwise between words and, as a last
+/// resort, between characters.
 std::vector<Chunk> split_text(std::string_view text, const ChunkOptions& options);
 
 }  // namespace jerboa::memory

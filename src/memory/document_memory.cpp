@@ -17,10 +17,10 @@
 namespace jerboa::memory {
 namespace {
 
-constexpr std::int64_t application_id = 0x4A455242;  // "JERB", which tells a memory from other databases
+constexpr std::int64_t application_id = 0x4A455242;  // "JERB", which distinguishes a memory from other databases
 constexpr std::int64_t format_version = 1;
 
-// Vectors have a table of their own, so that reading all of them does not read the texts.
+// Vectors are in a table of their own, so that reading them does not read the texts.
 constexpr const char* schema = R"sql(
 PRAGMA application_id = 1246057026;
 PRAGMA user_version = 1;
@@ -33,8 +33,8 @@ CREATE TABLE vectors (chunk INTEGER PRIMARY KEY REFERENCES chunks ON DELETE CASC
 )sql";
 static_assert(application_id == 1246057026 && format_version == 1);
 
-// A model is recognised by the vector that it gives this text: that of the same model on another device, or with
-// quantised weights, is almost the same, and that of another model is not.
+// A model is identified by its vector for this text. The same model on another device, or with quantised weights, gives
+// almost the same vector; another model does not.
 constexpr const char* probe_text = "The jerboa is a small rodent that hops through the deserts of Asia and Africa.";
 constexpr float least_probe_similarity = 0.95f;
 
@@ -66,7 +66,7 @@ bool is_memory(const Database& database) {
   return true;
 }
 
-// A new file is empty until the first transaction, and several processes may find it so.
+// A new file is empty until the first transaction, and several processes may find it in that state.
 void prepare(Database& database) {
   if (!is_memory(database)) {
     database.run("PRAGMA page_size = 16384; PRAGMA journal_mode = WAL");
@@ -74,7 +74,7 @@ void prepare(Database& database) {
     if (!is_memory(database)) database.run(schema);
     transaction.commit();
   }
-  // FULL: what was committed survives a loss of power, also with a write-ahead log.
+  // FULL: committed data survives a loss of power even with a write-ahead log.
   database.run("PRAGMA foreign_keys = ON; PRAGMA synchronous = FULL");
 }
 
@@ -98,7 +98,7 @@ void check_text(const std::string& name, std::string_view text) {
 struct DocumentMemory::Parts {
   Parts(const std::filesystem::path& path, bool creates) : database(open_database(path, creates)) { prepare(database); }
 
-  // Whether the memory's vectors are those of this model; one that is empty has none yet.
+  // Checks that the memory's vectors are those of this model; an empty memory has none yet.
   void check(Encoder& encoder) {
     if (checked == &encoder) return;
     Statement model(database, "SELECT name, dimensions, probe FROM model");
@@ -155,7 +155,7 @@ struct DocumentMemory::Parts {
     }
   }
 
-  // Reads the vectors again only if this or another process has changed them.
+  // Reloads the vectors only if this process or another one has changed them.
   VectorIndex& vectors(std::int64_t dimensions) {
     const std::int64_t version = database.number("PRAGMA data_version"), changes = database.changes();
     if (index && version == index_version && changes == index_changes) return *index;
@@ -194,7 +194,7 @@ bool DocumentMemory::add(const std::string& name, std::string_view text, Encoder
   check_text(name, text);
   parts_->check(encoder);
   const std::vector<Chunk> chunks = split_text(text, chunk_options(encoder));
-  if (chunks.empty()) throw NotTextError(fmt::format("{}: holds no text", name));
+  if (chunks.empty()) throw NotTextError(fmt::format("{}: contains no text", name));
   if (parts_->has(name, chunks)) return false;
   std::vector<std::string> texts;
   for (const Chunk& chunk : chunks) texts.emplace_back(chunk.text);

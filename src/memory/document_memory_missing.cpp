@@ -2,7 +2,7 @@
 
 #include "memory/document_memory.h"
 
-// Where SQLite is missing: there is no memory to open, so nothing else can be called.
+// For builds without SQLite: no memory can be opened, so no other function can be called.
 namespace jerboa::memory {
 
 struct DocumentMemory::Parts {};

@@ -25,7 +25,7 @@ class Statement {
   Statement& bind(int parameter, std::span<const std::byte> bytes);
   /// Steps to the next row; returns whether there is one.
   bool next();
-  /// Runs a statement without rows, and makes it ready to be bound again.
+  /// Runs a statement that returns no rows, and resets it for further bindings.
   void run();
 
   std::int64_t integer(int column) const;
@@ -38,14 +38,14 @@ class Statement {
   std::unique_ptr<sqlite3_stmt, int (*)(sqlite3_stmt*)> statement_;
 };
 
-/// An SQLite database. What goes wrong is a FileError that names the file.
+/// An SQLite database. Failures throw FileError that names the file.
 class Database {
  public:
   enum class Access : std::uint8_t { existing, create };
   Database(std::filesystem::path path, Access access);
 
   void run(const char* sql);
-  std::int64_t number(const char* sql) const;  ///< the one value that a query gives
+  std::int64_t number(const char* sql) const;  ///< runs a query that returns a single value
   std::int64_t last_row() const;
   std::int64_t changes() const;  ///< rows changed through this connection
 
@@ -59,7 +59,7 @@ class Database {
   std::unique_ptr<sqlite3, int (*)(sqlite3*)> handle_;
 };
 
-/// Everything until commit() happens as a whole or, if it is destroyed before, not at all.
+/// A transaction. It is rolled back unless commit() is called.
 class Transaction {
  public:
   explicit Transaction(Database& database);

@@ -8,24 +8,24 @@
 
 namespace jerboa::memory {
 
-/// A vector of the index, by the number that it was added with.
+/// A search result: the id of a vector and its score.
 struct Neighbour {
   std::int64_t id = 0;
   float score = 0;  ///< the dot product with the query
   bool operator==(const Neighbour&) const = default;
 };
 
-/// Vectors in memory, searched exactly: every one is compared with the query, on SIMD registers and all cores. Scores
+/// Vectors in memory, searched exhaustively: every one is compared with the query, with SIMD and on all cores. Scores
 /// do not depend on the number of threads.
 class VectorIndex {
  public:
-  /// `threads` counts the calling one; 0: one per core.
+  /// `threads` includes the calling thread; 0: one per core.
   explicit VectorIndex(std::int64_t dimensions, int threads = 0);
 
   void reserve(std::int64_t count);
   /// Throws UsageError if the vector does not have the index's dimensions.
   void add(std::int64_t id, std::span<const float> vector);
-  /// The vectors with the largest dot products, the best first; of equals, the one that was added first.
+  /// The vectors with the largest dot products, best first; of equal ones, the one that was added first.
   std::vector<Neighbour> nearest(std::span<const float> query, std::int64_t count);
 
   std::int64_t size() const { return static_cast<std::int64_t>(ids_.size()); }

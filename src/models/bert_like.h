@@ -33,9 +33,10 @@ using PositionRows = Tensor (*)(const Encoder& encoder, const Config& config, co
 NamedTensors bert_like_encoder(const Config& config, const GraphInputs& inputs, const std::string& prefix,
                                PositionRows positions);
 
-/// tanh of a dense layer NAME of the first token.
+/// tanh(dense layer NAME(first token)).
 Tensor bert_pooled(const Modules& modules, const std::string& name, const Tensor& hidden);
-/// RoBERTa's head: the same, and a second layer, for a config with sequence classification; PREFIXpooler for others.
+/// RoBERTa's head for sequence classification: bert_pooled and a second layer. For other configs, the pooler
+/// PREFIXpooler.
 NamedTensors roberta_like_pooler(const Config& config, const GraphInputs& inputs, const std::string& prefix);
 
 }  // namespace jerboa::models

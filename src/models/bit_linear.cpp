@@ -5,7 +5,7 @@
 namespace jerboa::models {
 namespace {
 
-// A scale is the reciprocal of at least this.
+// Scales are reciprocals of values no smaller than this.
 constexpr double smallest = 1e-5;
 
 Tensor with_gradient_of(const Tensor& x, const Tensor& rounded) { return x + stop_gradient(rounded - x); }

@@ -7,11 +7,11 @@
 
 namespace jerboa::models {
 
-/// BitNet's products: activations of 8 bits, with a scale for each token, times weights of -1, 0 and 1 with one scale,
-/// as `quantization_config` says; without one, plain products. Rounding passes gradients on unchanged.
+/// BitNet's products: 8-bit activations, with a scale per token, times weights of -1, 0 and 1 with one scale, as
+/// `quantization_config` says; plain products if the config has none. Rounding passes gradients through unchanged.
 class BitLinear {
  public:
-  /// Throws FileError for settings that are not known.
+  /// Throws FileError for unknown settings.
   BitLinear(const Decoder& decoder, const Config& config);
 
   /// x times the transpose of NAME.weight [out, in].
@@ -30,7 +30,7 @@ class BitLinear {
 
   const Decoder& decoder_;
   Mode mode_;
-  std::vector<std::string> kept_;  // parts of the names of modules whose products are plain
+  std::vector<std::string> kept_;  // parts of the names of modules that stay unquantised
   double input_norm_eps_ = 0;      // of a norm NAME.rms_norm before the rounding; 0: none
 };
 

@@ -63,7 +63,7 @@ void Caches::check(const GraphInputs& inputs) const {
   }
   if (options_.slots < 0 || (options_.slots > 0 && !slots_))
     throw UsageError("a decoder with slots for recurrent states needs the input slots, which says whose is where");
-  // A paged cache has a size of its own.
+  // A paged cache has a fixed size, whatever the batch.
   if ((options_.block == 0 || options_.blocks == 0) && !inputs.find("ids").dim(0).is_constant())
     throw UsageError("a decoder with a cache needs a batch of a fixed size, because the cache is kept between runs");
 }
@@ -82,7 +82,7 @@ Caches::Paged Caches::paged(int window) const {
 Tensor Caches::appended(const std::string& name, const Tensor& values, int capacity, CacheKind kind,
                         const Paged& paged) const {
   const bool packs = options_.dtype == DType::i8 && kind != CacheKind::latent;
-  // Latent vectors are read as keys and as values: they stay floats.
+  // Latent vectors serve as both keys and values and are never packed: instead of 8 bits they use f16.
   const DType dtype = packs ? packed_cache : options_.dtype == DType::i8 ? DType::f16 : options_.dtype;
   const Tensor stored = packs ? values : cast(values, dtype);
   CacheAppendOptions append{.ring = kind == CacheKind::ring};
@@ -126,7 +126,7 @@ Tensor Caches::state(int layer, const std::string& name, const Shape& shape) con
   const Tensor all = state_of(cache_name(layer, name), size);
   const Tensor flat = reshape(all, {all.dim(0), size});
   const Tensor rows = options_.slots > 0 ? embedding(flat, slots_) : flat;
-  // A slot still holds what its previous sequence left.
+  // A slot still holds the state of the sequence that used it before.
   const Tensor count = sum(cast(greater_equal(positions_, 0), DType::i32), {1}, true);
   const Tensor goes_on = greater(unsqueeze(lengths_, {1}), count);
   Shape whole{batch()};
@@ -137,7 +137,7 @@ Tensor Caches::state(int layer, const std::string& name, const Shape& shape) con
 void Caches::set_state(int layer, const std::string& name, const Tensor& after) const {
   const Tensor flat = reshape(after, {batch(), 1, 1, -1});
   const Tensor all = state_of(cache_name(layer, name), flat.dim(3));
-  // A cache with one position per sequence, or of blocks of one position, of which padding writes none.
+  // Appends to a cache with one position per sequence, or one with blocks of a single position; padding is not written.
   const Tensor first = minimum(max(positions_, {1}, true), 0);
   CacheAppendOptions append;
   if (options_.slots > 0) append.table = unsqueeze(slots_, {1});

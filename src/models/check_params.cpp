@@ -14,7 +14,7 @@
 #include "models/original_name.h"
 #include "models/stored_param.h"
 
-// Holds config.json against the tensors of a checkpoint, before anything is allocated.
+// Compares config.json with the tensors of a checkpoint, before anything is allocated.
 namespace jerboa::models {
 namespace {
 
@@ -91,7 +91,7 @@ std::set<std::int64_t> layers_in(const TensorSource& weights, const Family& fami
 
 void check_layers(const TensorSource& weights, const Config& config, const Family& family) {
   const std::string key(family.layer_count);
-  if (!config.has(key)) return;  // the graph says so, unless it counts its layers otherwise
+  if (!config.has(key)) return;  // building the graph reports that, unless the family has another key for it
   const std::set<std::int64_t> stored = layers_in(weights, family);
   std::int64_t whole = 0;  // how many there are before the first that is missing
   while (stored.contains(whole)) ++whole;
@@ -106,7 +106,7 @@ void check_layers(const TensorSource& weights, const Config& config, const Famil
 }
 
 void check_params(const TensorSource& weights, const Graph& graph, const Family& family) {
-  constexpr std::size_t most_shown = 3;
+  constexpr std::size_t max_shown = 3;
   std::vector<std::string> missing;
   std::size_t missing_count = 0;
   for_each_stored(weights, graph, family, [&](const TensorInfo& param, const StoredParam& stored) {
@@ -116,15 +116,14 @@ void check_params(const TensorSource& weights, const Graph& graph, const Family&
     for (const std::string& name : stored.names)
       if (weights.contains(name))
         check_entry(weights, name, stored.shape);
-      else if (++missing_count <= most_shown)
+      else if (++missing_count <= max_shown)
         missing.push_back(name);
   });
   if (missing_count == 0) return;
   const auto type = quantised_type(weights);
   throw FileError(fmt::format(
       "{}: has no {}{}{}", weights.path().string(), fmt::join(missing, ", "),
-      missing_count > most_shown ? fmt::format(" and {} more that config.json asks for", missing_count - most_shown)
-                                 : "",
+      missing_count > max_shown ? fmt::format(" and {} more that config.json asks for", missing_count - max_shown) : "",
       type ? fmt::format("; its weights are {} and cannot be converted to another type", quantised_name(*type)) : ""));
 }
 

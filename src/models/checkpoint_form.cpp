@@ -30,7 +30,7 @@ void dequantise(std::span<const std::byte> weights, bool nibbles, std::span<cons
   }
 }
 
-/// A tensor of the checkpoint: a parameter, or elements of it from `first` on.
+/// A tensor of the checkpoint: a whole parameter, or a part of it that begins at element `first`.
 struct CheckpointItem {
   std::string param;
   bool quantised = false, transposed = false;
@@ -95,7 +95,7 @@ class CheckpointForm final : public ListedTensors<CheckpointItem> {
     }
   }
 
-  /// The scales or minimums of the elements from `first` on; none if there are none.
+  /// The scales or minimums of the elements from `first` on; empty if the parameter has none.
   std::vector<float> groups(const std::string& name, std::size_t first, std::size_t elements) const {
     if (!params_.contains(name)) return {};
     const TensorEntry& entry = params_.entry(name);

@@ -4,8 +4,7 @@
 
 namespace jerboa::models {
 
-/// What surrounds the sublayers of Cohere's generations: both in parallel behind one layer norm without a bias, and
-/// scaled logits.
+/// The stack of Cohere's models: attention and MLP in parallel behind one layer norm without a bias, and scaled logits.
 StackForm cohere_stack(const Decoder& decoder, const Config& config);
 
 }  // namespace jerboa::models

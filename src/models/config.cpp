@@ -26,8 +26,7 @@ Config Config::open(const std::filesystem::path& path) {
 
 namespace {
 
-// Families whose text models have names of their own, but differ from another one's in what they do with pictures
-// alone.
+// Text models that have a type of their own, but are the same as a known family: only their vision parts differ.
 nlohmann::json with_known_type(nlohmann::json config) {
   const auto type = config.find("model_type");
   if (type != config.end() && *type == "qwen3_vl_text") *type = "qwen3";
@@ -41,8 +40,7 @@ bool is_family(const nlohmann::json& config) {
          std::any_of(known.begin(), known.end(), [&](const Family& family) { return *type == family.model_type; });
 }
 
-// Of a model that also sees or hears in a way that we do not know, its text model: what it reads and writes as text is
-// the same without the rest.
+// The text model of a multimodal one whose vision or audio parts are not supported: text passes through it unchanged.
 nlohmann::json text_model(nlohmann::json config) {
   const auto text = config.find("text_config");
   if (text == config.end() || !text->is_object() || is_family(config)) return config;
@@ -50,7 +48,7 @@ nlohmann::json text_model(nlohmann::json config) {
   if (!is_family(result)) return config;
   for (const char* shared : {"bos_token_id", "eos_token_id", "pad_token_id", "quantization_config"})
     if (config.contains(shared) && !result.contains(shared)) result[shared] = config[shared];
-  // The whole model's head is the one that is used.
+  // The setting of the whole model decides whether the head is tied.
   if (config.contains("tie_word_embeddings")) result["tie_word_embeddings"] = config["tie_word_embeddings"];
   return result;
 }
@@ -65,7 +63,7 @@ Config Config::parse(std::string_view text, std::string origin) {
 
 namespace {
 
-// A number, or an infinity as transformers writes it, for which JSON has no form.
+// A number, or one of the names by which transformers writes an infinity, which JSON cannot express.
 std::optional<double> number_or_infinity(const nlohmann::json& value) {
   if (value.is_number()) return value.get<double>();
   if (!value.is_object() || value.size() != 1) return std::nullopt;

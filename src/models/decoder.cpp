@@ -7,10 +7,10 @@
 namespace jerboa::models {
 namespace {
 
-// What the base class of transformers' configs can say of any model.
+// Refuses settings that transformers allows for any model, but that would make it something other than a decoder.
 void want_plain_decoder(const Config& config) {
   for (const char* key : {"add_cross_attention", "is_encoder_decoder"})
-    if (config.flag(key, false)) config.fail(key, "is not supported: the model is used as a decoder alone");
+    if (config.flag(key, false)) config.fail(key, "is not supported: the model is used only as a decoder");
   if (!config.flag("is_causal", true)) config.fail("is_causal", "is not supported: the model would not be a decoder");
 }
 
@@ -73,7 +73,7 @@ Tensor Decoder::attend_to(const Caches::KeysAndValues& seen, const Tensor& q, co
   options.ring = seen.ring;
   options.table = seen.table;
   if (!caches_.any()) return attention(q, seen.keys, seen.values, options);
-  // Queries of keys in 8 bits keep their type.
+  // int8 caches are read with queries in their own type.
   const Tensor queries = cache_type_ == DType::i8 ? q : cast(q, cache_type_);
   return cast(attention(queries, seen.keys, seen.values, options), q.dtype());
 }

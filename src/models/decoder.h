@@ -32,19 +32,19 @@ class Decoder : public Modules {
   /// The same with frequencies that RopeAttrs cannot express, of pairs (0, n/2), (1, n/2 + 1), … of the leading
   /// features.
   Tensor rope(const Tensor& x, const RopeTable& table) const;
-  /// Keys and values [batch, heads, time, size] that queries of this run attend to: with those in the layer's cache if
-  /// there is one.
+  /// The keys and values [batch, heads, time, size] that this run's queries attend to, including those in the layer's
+  /// cache if there is one.
   Caches::KeysAndValues remember(int layer, const Tensor& k, const Tensor& v, int window) const;
   /// Causal attention of queries [batch, heads, time, size].
   Tensor attend_to(const Caches::KeysAndValues& seen, const Tensor& q, const ScoreOptions& scores) const;
-  /// Both.
+  /// remember and attend_to together.
   Tensor attend(int layer, const Tensor& q, const Tensor& k, const Tensor& v, const ScoreOptions& scores = {}) const;
-  /// The same with vectors [batch, 1, time, size] that all heads use both as keys and as values, through the layer's
-  /// cache, which there must be.
+  /// The same with vectors [batch, 1, time, size] that all heads use both as keys and as values. Needs a cache for the
+  /// layer.
   Tensor attend_latent(int layer, const Tensor& q, const Tensor& latent, const ScoreOptions& scores) const;
   /// The logits of a table NAME.weight [count, width], at every position or only at the last ones.
   Tensor logits(const std::string& name, const Tensor& hidden, int count) const;
-  /// What a decoder's graph returns.
+  /// The named outputs of a decoder's graph.
   NamedTensors results(const std::string& table, const Tensor& hidden, int count) const;
 
  private:

@@ -11,8 +11,8 @@
 namespace jerboa::models {
 namespace {
 
-/// A head's queries and keys have features without a position and features that rotate; all heads share the latter's
-/// keys.
+/// Queries and keys of a head have two parts: features without a position and rotated ones. All heads share the rotated
+/// part of the keys.
 struct LatentForm {
   int width = 0, heads = 0;
   int query_rank = 0;  ///< of the queries' two factors; 0: a single matrix
@@ -64,13 +64,13 @@ Tensor queries_of(const Decoder& decoder, const LatentForm& form, const std::str
   return split_heads(decoder.linear(name + ".q_b_proj", small, size, false), form.heads);
 }
 
-/// What one layer attends with: everything [batch, heads or 1, time, size].
+/// The inputs of one layer's attention, each [batch, heads or 1, time, size].
 struct LatentParts {
   Tensor plain_queries, rotating_queries, latent, rotating_key;
   Tensor keys_up, values_up;  ///< [heads, size, rank]: keys and values from latent vectors
 };
 
-// All keys and values, which is less work if there are as many queries.
+// Expands keys and values of all heads, which is less work when there are as many queries as keys.
 Tensor attend_expanded(const Decoder& decoder, const LatentForm& form, int layer, const LatentParts& parts) {
   const Tensor plain_keys = matmul(parts.latent, parts.keys_up, {.transpose_b = true});
   const Tensor values = matmul(parts.latent, parts.values_up, {.transpose_b = true});
@@ -82,7 +82,7 @@ Tensor attend_expanded(const Decoder& decoder, const LatentForm& form, int layer
   return decoder.attend(layer, queries, keys, values, {.scale = form.scale});
 }
 
-// The cache holds latent vectors, and queries and results are projected instead of keys and values.
+// The cache holds latent vectors; queries and results are projected instead of keys and values.
 Tensor attend_cached(const Decoder& decoder, const LatentForm& form, int layer, const LatentParts& parts) {
   const Tensor queries = concat({matmul(parts.plain_queries, parts.keys_up), parts.rotating_queries});
   const Tensor kept = concat({parts.latent, parts.rotating_key});

@@ -39,7 +39,7 @@ Tensor delta_layer(const Decoder& decoder, const Config& config, const DeltaForm
   return decoder.linear(name + ".out_proj", reshape(gated, {x.dim(0), x.dim(1), values}), form.width, false);
 }
 
-// Each head's projection is its queries, and then the gate of its results.
+// The projection of each head holds its queries, followed by the gate of its output.
 Tensor gated_attention(const Decoder& decoder, const AttentionForm& form, int layer, const std::string& name,
                        const Tensor& x) {
   const int size = form.heads * form.head_size;

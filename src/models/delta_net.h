@@ -2,14 +2,13 @@
 
 #include "models/llama_like.h"
 
-// What the models with Qwen's gated delta rule share: layers with a matrix memory, and attention with gates in some of
-// them.
+// Shared by the models with Qwen's gated delta rule: layers with a matrix memory, and in some layers gated attention.
 namespace jerboa::models {
 
-/// Defaults of all of them.
+/// The config with the defaults that all of them share.
 Config delta_net_config(const Config& config);
 
-/// What the input's projections of the module NAME give: [batch, time, features].
+/// The projections of a layer's input in the module NAME, [batch, time, features].
 struct DeltaProjections {
   Tensor mixed;  ///< queries, keys and values, before their convolution
   Tensor gate;
@@ -24,7 +23,7 @@ DeltaForm delta_form(const Config& config);
 /// The whole decoder.
 NamedTensors delta_net_stack(const Decoder& decoder, const Config& config, const DeltaForm& form, const Sublayer& mlp);
 
-/// Projections that are stored one by one, as in Qwen3.5.
+/// Reads projections that are stored one by one, as in Qwen3.5.
 DeltaProjections separate_projections(const Decoder& decoder, const DeltaForm& form, const std::string& name,
                                       const Tensor& x);
 

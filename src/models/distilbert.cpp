@@ -25,7 +25,7 @@ BertForm distilbert_form(const Config& config) {
 
 }  // namespace
 
-// Sinusoidal positions are in the checkpoint like learned ones.
+// Sinusoidal positions are stored in the checkpoint, just like learned ones.
 NamedTensors distilbert_encoder(const Config& given, const GraphInputs& inputs) {
   const Config config = given.with_defaults(R"({"activation": "gelu"})");
   want_plain_encoder(config);

@@ -9,28 +9,28 @@ namespace jerboa::models {
 
 /// How tokens attend to each other.
 struct EncoderScores {
-  std::optional<int> reach = {};  ///< the largest distance that is seen, in either direction; by default any
+  std::optional<int> reach = {};  ///< the largest distance that is seen, in either direction; empty: any
   Tensor bias = {};               ///< added to the scores; broadcasts to [batch, heads, time, time]
 };
 
-/// The building blocks of a text encoder's graph, whose tokens all see each other. Shorter rows of a batch are padded
-/// at the end; `lengths` says where.
+/// The building blocks of a text encoder's graph, in which all tokens see each other. Shorter rows of a batch are
+/// padded at the end, after `lengths` tokens.
 class Encoder : public Modules {
  public:
-  /// Throws UsageError for inputs that an encoder has no use for.
+  /// Throws UsageError for inputs that an encoder does not use.
   Encoder(const Config& config, const GraphInputs& inputs);
 
   const Tensor& ids() const { return ids_; }
 
-  /// The row NAME of each position 0, 1, … in a table of `count`: [time, width].
+  /// The rows of positions 0, 1, … in a table NAME of `count` rows: [time, width].
   Tensor positions(const std::string& name, int count, int width) const;
-  /// The same for RoBERTa's numbers, which begin after that of the padding token and skip such tokens in a text:
+  /// The same with RoBERTa's position numbers, which start after the padding token's id and skip padding tokens:
   /// [batch, time, width].
   Tensor positions_after(int padding_token, const std::string& name, int count, int width) const;
-  /// The row NAME of each token's type, by default 0; its shape broadcasts to [batch, time, width].
+  /// The rows of the tokens' types, by default 0, in a table NAME; the shape broadcasts to [batch, time, width].
   Tensor token_types(const std::string& name, int count, int width) const;
 
-  /// Of [batch, heads, time, size].
+  /// q, k and v are [batch, heads, time, size].
   Tensor attend(const Tensor& q, const Tensor& k, const Tensor& v, const EncoderScores& scores = {}) const;
   /// Rotary embedding of [batch, heads, time, size] at positions 0, 1, …
   Tensor rope(const Tensor& x, const RopeAttrs& attrs) const;
@@ -39,7 +39,7 @@ class Encoder : public Modules {
 
  private:
   const Dim& time() const { return time_; }
-  /// Throws UsageError if texts may be longer than that.
+  /// Throws UsageError if sequences may be longer than `count` tokens.
   void want_positions(std::int64_t count) const;
 
   std::string origin_;
@@ -49,9 +49,9 @@ class Encoder : public Modules {
 
 /// The number of heads under this key, which must divide the width.
 int head_count(const Config& config, const std::string& key, const std::string& width_key);
-/// The number of the padding token.
+/// The id of the padding token.
 int padding_token(const Config& config);
-/// Throws FileError if the config asks for a decoder, or for something else that encoders of BERT's kind do not have.
+/// Throws FileError if the config asks for a decoder or for a feature that BERT-like encoders do not have.
 void want_plain_encoder(const Config& config);
 
 }  // namespace jerboa::models

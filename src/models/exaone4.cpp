@@ -10,8 +10,8 @@
 namespace jerboa::models {
 namespace {
 
-// A pattern is the distance of layers without a window, or a sequence of L (local) and G (global) to be repeated,
-// after which the last layer is global in any case.
+// A pattern is either a number N (every Nth layer has no window) or a repeated sequence of L (local) and G (global).
+// With a sequence, the last layer is always global.
 std::function<bool(int layer)> window_rule(const Config& config) {
   const std::string key = "sliding_window_pattern";
   if (!config.has("sliding_window") || !config.has(key)) return [](int) { return false; };

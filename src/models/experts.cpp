@@ -10,7 +10,7 @@
 namespace jerboa::models {
 namespace {
 
-/// The scores of experts outside a token's best groups are lower than any other.
+/// Lowers the scores of experts outside a token's best groups below all others.
 Tensor within_best_groups(const ExpertsForm& form, const Tensor& scores) {
   const Tensor grouped = reshape(scores, {-1, form.groups, form.count / form.groups});
   const Tensor merits = sum(top_k(grouped, 2).values, {-1});
@@ -31,7 +31,7 @@ TopK choose(const Decoder& decoder, const ExpertsForm& form, const std::string& 
   return {take_along_axis(scores, chosen), chosen};
 }
 
-/// The offsets of each expert's rows among rows sorted by expert, and the end of the last.
+/// The offset of each expert's rows among rows sorted by expert; the last expert's end comes last.
 Tensor group_offsets(const Tensor& experts, int count) {
   const Tensor column = unsqueeze(experts, {1});
   return sum(cast(less(column, arange(count + 1)), DType::i32), {0});
@@ -81,7 +81,7 @@ ExpertsForm experts_form(const Config& config, int count, const std::string& inn
   if (form.chosen > count)
     throw FileError(
         fmt::format("{}: num_experts_per_tok is {}, but there are {} experts", config.origin(), form.chosen, count));
-  // All of one layer's experts are one tensor.
+  // All experts of a layer form one tensor, whose size must not overflow.
   if (std::int64_t{form.inner} * config.size("hidden_size") > std::int64_t{1} << 48)
     config.fail(inner_key, fmt::format("is too large for hidden_size {}", config.size("hidden_size")));
   form.hidden = gated_halves(config);

@@ -9,8 +9,8 @@ namespace jerboa::models {
 /// How a router's logits become scores.
 enum class ExpertScores : std::uint8_t {
   softmax,           ///< over all experts
-  sigmoid,           ///< of each by itself
-  softmax_of_chosen  ///< the logits themselves; the weights are a softmax over those of the chosen experts
+  sigmoid,           ///< of each expert by itself
+  softmax_of_chosen  ///< no scores: logits choose the experts, and a softmax over the chosen ones gives the weights
 };
 
 /// A mixture of experts: how its tokens are routed, and what its experts compute.
@@ -22,7 +22,8 @@ struct ExpertsForm {
   std::string router = "gate";  ///< the module that scores the experts
   bool router_bias = false;
   ExpertScores scores = ExpertScores::softmax;
-  /// A parameter [count] of the module that is added to scores to choose experts, but not to weigh them; empty: none.
+  /// A parameter [count] of the module. It is added to the scores when experts are chosen, but not to their weights;
+  /// empty: none.
   std::string correction = {};
   int groups = 1;           ///< equal parts of the experts,
   int chosen_groups = 1;    ///< of which a token uses those whose two best experts have the highest sum of scores
@@ -43,17 +44,18 @@ ExpertsForm experts_form(const Config& config, int count, const std::string& inn
 std::function<Tensor(const Tensor& projected)> gated_halves(const Config& config,
                                                             const std::string& key = "hidden_act");
 
-/// The experts that the module NAME routes each token [tokens, width] to, and their weights: [tokens, chosen].
+/// The experts that the router in module NAME chooses for each token of [tokens, width], and their weights: both
+/// [tokens, chosen].
 TopK route(const Decoder& decoder, const ExpertsForm& form, const std::string& name, const Tensor& tokens);
-/// The weighted sums of what the experts in the module NAME compute from their tokens. Their weights are stacked,
-/// `gate_up_proj` [count, 2 inner, width] and `down_proj` [count, width, inner], so that the products of all experts
-/// are a single op.
+/// The weighted sums of the chosen experts' outputs, from the experts in module NAME. Their weights are stacked,
+/// `gate_up_proj` [count, 2 inner, width] and `down_proj` [count, width, inner], so that one op multiplies with all of
+/// them.
 Tensor apply_experts(const Decoder& decoder, const ExpertsForm& form, const std::string& name, const Tensor& tokens,
                      const TopK& routes);
-/// The module NAME with a router, and experts in NAME.experts.
+/// A router in module NAME, and experts in NAME.experts.
 Tensor mixture_of_experts(const Decoder& decoder, const ExpertsForm& form, const std::string& name, const Tensor& x);
 
-/// The tensors that checkpoints may hold one by one in place of stacked ones: `experts.0.gate_proj.weight`, ….
+/// The names under which checkpoints may store the parts of a stacked weight: `experts.0.gate_proj.weight`, ….
 std::vector<std::string> expert_parts(const std::string& parameter, const Shape& shape);
 /// The same with Mixtral's names: `experts.0.w1.weight`, ….
 std::vector<std::string> mixtral_expert_parts(const std::string& parameter, const Shape& shape);

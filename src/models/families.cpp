@@ -109,9 +109,9 @@ Tensor GraphInputs::find(std::string_view name) const {
 
 namespace {
 
-// Without the logits of tokens, and so without the head that computes them.
+// Leaves out the logits, and with them the head.
 NamedTensors encode_by_decoder(GraphBuilder decoder, const Config& config, const GraphInputs& inputs) {
-  // What follows a token does not affect its output in a decoder, so padding needs no mask.
+  // In a decoder, tokens do not see later ones, so padding at the end needs no mask.
   const GraphInputs text{.tensors = {{"ids", inputs.find("ids")}}, .last = 1, .weights = inputs.weights};
   const Tensor hidden = decoder(config, text).at("hidden");
   NamedTensors results{{"hidden", hidden}};
@@ -142,7 +142,7 @@ NamedTensors Family::encode(const Config& config, const GraphInputs& inputs) con
 
 namespace {
 
-// As other libraries quantise checkpoints: without reading the setting, their tensors would have the wrong meaning.
+// Refuses checkpoints that other libraries have quantised: read as plain tensors they would be nonsense.
 void check_quantisation(const Config& config, const Family& family) {
   const auto settings = config.section("quantization_config");
   if (!settings) return;

@@ -52,7 +52,7 @@ NamedTensors gemma_decoder(const Decoder& decoder, const Config& config, const A
   });
 }
 
-// Gemma itself: Llama's layers, with the norms and embeddings of its successors.
+// The first Gemma: Llama's layers with Gemma's norms and scaled embeddings.
 NamedTensors gemma_decoder(const Config& given, const GraphInputs& inputs) {
   const Config config = given.with_defaults(R"({"num_key_value_heads": 16, "head_dim": 256,
                                                 "hidden_act": "gelu_pytorch_tanh", "tie_word_embeddings": true})");

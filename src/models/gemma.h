@@ -2,14 +2,14 @@
 
 #include "models/llama_like.h"
 
-// What Gemma's generations share: norms whose weights files store minus 1 and embeddings scaled by the root of their
-// width; in Gemma 2 and 3 also norms before and after both halves of a layer, and caps on scores and logits.
+// Shared by the generations of Gemma: norm weights that files store minus 1, and embeddings scaled by the square root
+// of their width; Gemma 2 and 3 also have norms before and after both sublayers, and soft caps on scores and logits.
 namespace jerboa::models {
 
 /// The config with the defaults that files of Gemma 2 and 3 omit.
 Config gemma_config(const Config& config);
 Norm gemma_norm(const Decoder& decoder, const Config& config);
-/// Throws FileError for a model that is not a decoder.
+/// Throws FileError if tokens may see later ones, so that the model is not a decoder.
 void refuse_bidirectional_attention(const Config& config);
 StackForm gemma_stack(const Decoder& decoder, const Config& config);
 /// The form of attention of Gemma 2 and 3, without its windows.

@@ -7,8 +7,8 @@
 #include "models/rope_config.h"
 #include "models/windows.h"
 
-// Gemma 3's text models: most layers have a window and a smaller rotary base than the few that see everything, and each
-// head's queries and keys are normalised.
+// Gemma 3's text models: most layers have a window, and a smaller rotary base than the few global layers. The queries
+// and keys of each head are normalised.
 namespace jerboa::models {
 namespace {
 
@@ -18,7 +18,7 @@ double local_base(const Config& config) {
   return base;
 }
 
-// Older files scale the rotary embedding only of the layers without a window.
+// Older files scale the rotary embedding of global layers only.
 RopeAttrs rope_of(const Config& config, bool slides, int head_size) {
   const auto ropes = config.section("rope_parameters");
   if (!ropes) return slides ? RopeAttrs{.base = local_base(config)} : rope_attrs(config, head_size);

@@ -11,19 +11,19 @@
 #include "models/rope_config.h"
 #include "models/windows.h"
 
-// Gemma 4's text models. Layers with a window and those that see everything differ in their heads, each layer reads an
-// embedding of the tokens of its own, and the last layers may use the keys and values of earlier ones. In some models
-// an MLP and a mixture of experts work side by side.
+// Gemma 4's text models. Local and global layers have heads of different sizes, each layer adds an embedding of the
+// tokens that belongs to it alone, and the last layers may reuse the keys and values of earlier ones. Some models run
+// an MLP and a mixture of experts side by side.
 namespace jerboa::models {
 namespace {
 
-/// What one layer's attention looks like.
+/// The attention and MLP of one layer.
 struct LayerForm {
   bool slides = false;
   int kv_heads = 1, head_size = 1, window = 0;
   RopeTable rope;
-  int source = -1;               ///< the layer whose keys and values it uses; -1: its own
-  bool values_are_keys = false;  ///< values come from the keys' projection
+  int source = -1;               ///< the layer whose keys and values it uses; -1: it computes them
+  bool values_are_keys = false;  ///< the projection of the keys gives the values, too
   int inner = 1;                 ///< hidden width of the MLP
 };
 
@@ -40,14 +40,14 @@ struct Gemma4 {
   Tensor unscaled_norm(const Tensor& x) const { return rms_norm(x, {}, eps); }
 };
 
-// The last layer sees everything, whatever the file says.
+// The last layer is global, whatever the file says.
 std::vector<bool> gemma4_sliding(const Config& config) {
   auto sliding = sliding_layers(config, [](int layer) { return (layer + 1) % 6 != 0; });
   sliding.back() = false;
   return sliding;
 }
 
-// Numbers of layers have as many digits as the largest: "05" beside "11".
+// Layer numbers are padded to the width of the largest: "05" beside "11".
 std::optional<Config> settings_of_layer(const Config& by_layer, int layer) {
   const std::string number = std::to_string(layer);
   for (const std::string& key : by_layer.keys())
@@ -55,18 +55,18 @@ std::optional<Config> settings_of_layer(const Config& by_layer, int layer) {
   return std::nullopt;
 }
 
-// Later versions of transformers list what differs in a layer; before, there was one set of values for all layers that
-// see everything.
+// Newer versions of transformers list the settings that differ in a layer; older ones have one set of values for all
+// global layers.
 void read_heads(const Config& config, int layer, LayerForm& form) {
   form.head_size = config.size("head_dim");
   form.kv_heads = config.size("num_key_value_heads");
   if (const auto all = config.section("per_layer_config")) {
-    const auto own = settings_of_layer(*all, layer);
-    if (!own) return;
-    for (const std::string& key : own->keys())
-      if (key != "head_dim" && key != "num_key_value_heads") own->fail(key, "is not supported for a single layer");
-    form.head_size = own->size("head_dim", form.head_size);
-    form.kv_heads = own->size("num_key_value_heads", form.kv_heads);
+    const auto settings = settings_of_layer(*all, layer);
+    if (!settings) return;
+    for (const std::string& key : settings->keys())
+      if (key != "head_dim" && key != "num_key_value_heads") settings->fail(key, "is not supported for a single layer");
+    form.head_size = settings->size("head_dim", form.head_size);
+    form.kv_heads = settings->size("num_key_value_heads", form.kv_heads);
   } else if (!form.slides) {
     form.head_size = config.size("global_head_dim", form.head_size);
     if (form.values_are_keys) form.kv_heads = config.size("num_global_key_value_heads", form.kv_heads);
@@ -76,10 +76,10 @@ void read_heads(const Config& config, int layer, LayerForm& form) {
 RopeTable gemma4_rope(const Config& config, const LayerForm& form) {
   const std::string type = form.slides ? "sliding_attention" : "full_attention";
   const auto ropes = config.section("rope_parameters");
-  const auto own = ropes ? ropes->section(type) : std::nullopt;
-  if (!own || !own->has("rope_theta"))
+  const auto settings = ropes ? ropes->section(type) : std::nullopt;
+  if (!settings || !settings->has("rope_theta"))
     throw FileError(fmt::format("{}: rope_parameters has no {} with a rope_theta", config.origin(), type));
-  return rope_frequencies(config, *own, form.head_size);
+  return rope_frequencies(config, *settings, form.head_size);
 }
 
 std::vector<LayerForm> gemma4_layers(const Config& config) {
@@ -89,7 +89,7 @@ std::vector<LayerForm> gemma4_layers(const Config& config) {
   const int shared = config.integer("num_kv_shared_layers", 0), first_shared = count - shared;
   if (shared < 0 || first_shared < 0) config.fail("num_kv_shared_layers", fmt::format("is not from 0 to {}", count));
   std::vector<LayerForm> layers;
-  std::map<bool, int> last;  // of the layers with keys and values of their own, by whether they slide
+  std::map<bool, int> last;  // layer that computes keys and values, local and global
   for (int layer = 0; layer < count; ++layer) {
     const auto index = static_cast<std::size_t>(layer);
     LayerForm form;
@@ -123,7 +123,7 @@ std::optional<ExpertsForm> gemma4_experts(const Config& config) {
   return form;
 }
 
-/// Keys and values by layer.
+/// Cached keys and values by layer.
 using Memories = std::map<int, Caches::KeysAndValues>;
 
 void remember_layer(const Gemma4& model, int layer, const std::string& name, const Tensor& x, Memories& memories) {
@@ -149,7 +149,7 @@ Tensor gemma4_attention(const Gemma4& model, int layer, const std::string& name,
   return model.decoder.linear(name + ".o_proj", merge_heads(found), model.width, model.attention_bias);
 }
 
-// The router sees the layer's input normalised by itself, and each expert's weight is scaled.
+// The router sees the layer's input with a norm of its own, and each expert has a scale for its weight.
 Tensor gemma4_mixture(const Gemma4& model, const std::string& name, const Tensor& x) {
   const Decoder& decoder = model.decoder;
   const Tensor tokens = reshape(x, {-1, model.width});
@@ -175,16 +175,16 @@ Tensor gemma4_feed_forward(const Gemma4& model, int layer, const std::string& na
   return model.norm(name + ".post_feedforward_layernorm", more);
 }
 
-// What a layer adds because of its own embedding of the tokens.
-Tensor gemma4_own_input(const Gemma4& model, const std::string& name, const Tensor& x, const Tensor& own) {
+// The layer's gated contribution from its embedding of the tokens.
+Tensor layer_embedding_output(const Gemma4& model, const std::string& name, const Tensor& x, const Tensor& embedding) {
   const Tensor gate = model.decoder.linear(name + ".per_layer_input_gate", x, model.per_layer, false);
-  const Tensor gated = activation(model.config, "hidden_activation", gate) * own;
+  const Tensor gated = activation(model.config, "hidden_activation", gate) * embedding;
   const Tensor more = model.decoder.linear(name + ".per_layer_projection", gated, model.width, false);
   return model.norm(name + ".post_per_layer_input_norm", more);
 }
 
-/// [batch, time, layers, size]: a second embedding of the tokens, mixed with a projection of the first.
-Tensor own_inputs(const Gemma4& model, const Tensor& embedded) {
+/// Embeddings of the tokens for every layer, mixed with a projection of the first one: [batch, time, layers, size].
+Tensor layer_embeddings(const Gemma4& model, const Tensor& embedded) {
   const int layers = static_cast<int>(model.layers.size()), size = model.per_layer;
   const Shape shape{embedded.dim(0), embedded.dim(1), layers, size};
   const Tensor tokens = model.decoder.embedding("model.embed_tokens_per_layer", model.decoder.ids(),
@@ -196,15 +196,15 @@ Tensor own_inputs(const Gemma4& model, const Tensor& embedded) {
   return (normed + reshape(tokens, shape)) * std::sqrt(0.5);
 }
 
-Tensor gemma4_layer(const Gemma4& model, int layer, const Tensor& x, const Tensor& own, Memories& memories) {
+Tensor gemma4_layer(const Gemma4& model, int layer, const Tensor& x, const Tensor& embeddings, Memories& memories) {
   const std::string name = fmt::format("model.layers.{}", layer);
   const Tensor seen =
       gemma4_attention(model, layer, name + ".self_attn", model.norm(name + ".input_layernorm", x), memories);
   const Tensor middle = x + model.norm(name + ".post_attention_layernorm", seen);
   Tensor result = middle + gemma4_feed_forward(model, layer, name, middle);
-  if (own) {
-    const Tensor mine = squeeze(slice(own, 2, layer, layer + 1), {2});
-    result = result + gemma4_own_input(model, name, result, mine);
+  if (embeddings) {
+    const Tensor embedding = squeeze(slice(embeddings, 2, layer, layer + 1), {2});
+    result = result + layer_embedding_output(model, name, result, embedding);
   }
   return result * model.decoder.vector(name + ".layer_scalar", {1}, 1);
 }
@@ -241,10 +241,10 @@ NamedTensors gemma4_decoder(const Config& given, const GraphInputs& inputs) {
   const std::string tokens = "model.embed_tokens";
   Tensor x =
       decoder.embedding(tokens, decoder.ids(), vocabulary, model.width) * std::sqrt(static_cast<double>(model.width));
-  const Tensor own = model.per_layer > 0 ? own_inputs(model, x) : Tensor();
+  const Tensor embeddings = model.per_layer > 0 ? layer_embeddings(model, x) : Tensor();
   Memories memories;
   for (int layer = 0; layer < static_cast<int>(model.layers.size()); ++layer)
-    x = gemma4_layer(model, layer, x, own, memories);
+    x = gemma4_layer(model, layer, x, embeddings, memories);
   x = model.norm("model.norm", x);
   NamedTensors results = decoder.results(config.flag("tie_word_embeddings") ? tokens : "lm_head", x, vocabulary);
   if (const double cap = config.limit("final_logit_softcapping"); cap > 0)

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::string_view silu_config = R"({"hidden_act": "silu"})";
 
-// What Llama's descendants share; a row of an architecture's own table comes first.
+// Names that Llama's descendants share; a row in an architecture's own table takes precedence.
 constexpr std::array shared_names{
     GgufName{"token_embd", "model.embed_tokens"},
     GgufName{"output_norm", "model.norm"},

@@ -17,7 +17,7 @@ std::uint16_t half_word(const std::byte* at) {
   return bits;
 }
 
-// Kernels may rely on int8 weights from -127 on, which is all that ggml itself writes.
+// Kernels may rely on int8 weights being at least -127; ggml itself writes no others.
 bool has_lowest(const std::byte* weights) {
   return std::find(weights, weights + group, std::byte{0x80}) != weights + group;
 }
@@ -33,7 +33,7 @@ void widen(const std::byte* nibbles, std::uint32_t fifth, int zero, std::byte* t
   }
 }
 
-/// Q4_1 adds its minimum to integers from 0 on, where ours begin at -8.
+/// Q4_1 counts integers from 0, int4 from -8, which the minimum makes up for.
 std::uint16_t shifted_min(std::uint16_t scale, std::uint16_t min) {
   return f32_to_f16(f16_to_f32(min) + 8 * f16_to_f32(scale));
 }

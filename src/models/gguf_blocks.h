@@ -7,7 +7,7 @@
 #include <jerboa/base/dtype.h>
 #include <jerboa/io/gguf.h>
 
-// ggml's blocks that are groups of int8 or int4 weights.
+// ggml blocks that match groups of int8 or int4 weights.
 namespace jerboa::models {
 
 /// Where the parts of a quantised matrix go (TensorSource::read_quantised).
@@ -16,9 +16,9 @@ struct QuantisedParts {
   std::span<std::uint16_t> scales, mins;  ///< int8 has no minimums
 };
 
-/// Whether blocks of 32 with a scale of their own, and possibly a minimum, hold integers that this type has.
+/// Whether this type's blocks are groups of 32 with a scale, and possibly a minimum, whose integers fit `dtype`.
 bool fits_quantised(GgmlType type, DType dtype);
-/// Divides such blocks into their parts. Returns false if the parts have other sizes or a value is out of range.
+/// Splits such blocks into their parts. Returns false if the sizes of the parts differ or if a value is out of range.
 bool split_blocks(GgmlType type, std::span<const std::byte> blocks, DType dtype, const QuantisedParts& parts);
 
 }  // namespace jerboa::models

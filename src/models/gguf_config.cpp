@@ -28,9 +28,9 @@ double finite(const Gguf& file, const std::string& key) {
   return value;
 }
 
-constexpr double low_turns = 1, high_turns = 4;  // of Llama 3's scaling, in all of its models
+constexpr double low_turns = 1, high_turns = 4;  // constants of Llama 3's scaling, the same in all of its models
 
-// Whether divisors of frequencies are those of Llama 3's scaling with this factor and original context.
+// Whether these frequency divisors are those of Llama 3's scaling with this factor and original context.
 bool follows_llama3(std::span<const float> divisors, double base, double factor, double original) {
   for (std::size_t i = 0; i < divisors.size(); ++i) {
     const double turns = original / (2 * std::numbers::pi) *
@@ -42,8 +42,8 @@ bool follows_llama3(std::span<const float> divisors, double base, double factor,
   return true;
 }
 
-// Llama 3.1 and later: GGUF holds divisors of the frequencies instead of the parameters that they come from. The factor
-// is that of the slowest rotation, and the original context is the one that yields all of the divisors.
+// Llama 3.1 and later: GGUF holds the divisors of the frequencies rather than the parameters that they are computed
+// from. The factor is that of the slowest rotation, and the original context is the one that reproduces all divisors.
 Json llama3_scaling(const Gguf& file, const std::string& tensor, double base, std::int64_t head_size) {
   if (std::ssize(file.tensor(tensor).shape) != 1 || file.tensor(tensor).shape[0] != head_size / 2 || head_size < 2)
     fail(file, fmt::format("tensor \"{}\" does not have {} values, half the size of a head", tensor, head_size / 2));
@@ -89,7 +89,8 @@ void put_rope(const Gguf& file, const GgufArchitecture& architecture, const Gguf
     config["partial_rotary_factor"] = static_cast<double>(gguf_size(file, turned)) / static_cast<double>(heads.size);
 }
 
-// GGUF leaves out the scale of the scores: it is that of a head, except in the largest models of either family.
+// GGUF leaves out the scale of the attention scores: it is 1 / sqrt(head size), except in the largest model of either
+// family.
 void put_gemma(const GgufHeads& heads, Json& config) {
   const auto layers = config["num_hidden_layers"].get<std::int64_t>();
   const bool largest = layers == (config["model_type"] == "gemma2" ? 46 : 62);

@@ -9,7 +9,7 @@
 namespace jerboa::models {
 namespace {
 
-// Blocks that do not fit int8 or int4 are closest to their values in int8.
+// Blocks that fit neither int8 nor int4 lose least in int8.
 DType nearest(GgmlType type) {
   switch (type) {
     case GgmlType::F32: return DType::f32;

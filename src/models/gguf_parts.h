@@ -24,12 +24,12 @@ std::unique_ptr<const TensorSource> gguf_weights(std::shared_ptr<const Gguf> fil
 /// tokenizer_name, tokenizer, tokenizer_config and generation_config.
 void read_gguf_tokenizer(const Gguf& file, const GgufArchitecture& architecture, GgufModel& model);
 
-/// A key below the name of the architecture: "llama.context_length".
+/// A metadata key under the architecture's name: "llama.context_length".
 std::string key_of(const GgufArchitecture& architecture, std::string_view key);
 /// A whole number from 1 to 2^31 - 1.
 std::int64_t gguf_size(const Gguf& file, const std::string& key);
 
-/// The heads of queries or keys, and their size, which a file may leave out.
+/// The numbers of query and key heads, and the size of a head, which a file may leave out.
 struct GgufHeads {
   GgufHeads(const Gguf& file, const GgufArchitecture& architecture);
   std::int64_t queries, keys, size;

@@ -12,15 +12,15 @@
 #include "base/parse_json.h"
 #include "models/gguf_parts.h"
 
-// A GGUF file holds the tokens themselves. Those of sentencepiece models become a tokenizer.model, which keeps their
-// scores; those of byte-level BPE become a tokenizer.json.
+// A GGUF file holds only the tokens. Those of sentencepiece models become a tokenizer.model, which keeps their scores;
+// those of byte-level BPE become a tokenizer.json.
 namespace jerboa::models {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
 struct GgufTokens {
-  /// The kinds of tokens, numbered as sentencepiece does.
+  /// Token types, numbered as in sentencepiece.
   enum Kind : std::int64_t { normal = 1, unknown = 2, control = 3, user_defined = 4, unused = 5, byte = 6 };
 
   explicit GgufTokens(const Gguf& from) : file(from), texts(from.texts("tokenizer.ggml.tokens")) {
@@ -112,13 +112,13 @@ std::string sentencepiece_model(const GgufTokens& tokens) {
   return model.bytes();
 }
 
-// How byte-level BPE cuts texts into words, by the names that GGUF uses (tokenizer.ggml.pre).
+// How a byte-level BPE splits text into words, by the names that GGUF uses (tokenizer.ggml.pre).
 struct Words {
   std::string_view name;
-  std::string_view pattern;  // "": GPT-2's own
+  std::string_view pattern;  // "": that of GPT-2
   bool single_digits = false;
   bool nfc = false;
-  bool whole_words = false;  // a word that is a token is not merged from its parts
+  bool whole_words = false;  // a word that is a token is not built by merges
   bool begins = false;       // texts begin with the beginning-of-text token
 };
 
@@ -166,7 +166,7 @@ Json pre_tokenizer(const Words& words) {
   return {{"type", "Sequence"}, {"pretokenizers", steps}};
 }
 
-// Puts the token at the beginning of each text.
+// Adds the token at the beginning of each text.
 Json beginning(const std::string& token, std::int64_t id) {
   const auto special = [&](int type) { return Json{{"SpecialToken", {{"id", token}, {"type_id", type}}}}; };
   const auto text = [&](const char* name, int type) { return Json{{"Sequence", {{"id", name}, {"type_id", type}}}}; };
@@ -212,7 +212,7 @@ std::string byte_level_json(const GgufTokens& tokens, const Words& words, bool a
   return file.dump();
 }
 
-// Tokens that end a turn of a conversation, which older files do not list.
+// Tokens that end a turn, which older files do not list.
 constexpr std::array<std::string_view, 6> turn_ends{"<|eot_id|>", "<|im_end|>",    "<|end|>",
                                                     "<|eom_id|>", "<end_of_turn>", "<|endoftext|>"};
 

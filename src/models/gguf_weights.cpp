@@ -15,12 +15,12 @@
 namespace jerboa::models {
 namespace {
 
-// Tensors that say how positions are encoded: gguf_config reads them.
+// Tensors that describe the rotary embedding: gguf_config reads them.
 bool is_about_rope(std::string_view name) {
   return name.starts_with("rope_") || name.ends_with(".attn_rot_embd") || name.ends_with(".attn_rot_embd.weight");
 }
 
-/// A Hugging Face tensor: a GGUF tensor, or one expert's part of it, and what was done to it.
+/// A Hugging Face tensor: a GGUF tensor, or one expert's part of it, and the change to undo.
 struct GgufItem {
   std::string stored;
   GgmlType type = GgmlType::F32;

@@ -16,7 +16,7 @@ Config neox_config(const Config& config) {
       .with_defaults(R"({"hidden_act": "gelu", "attention_bias": true, "use_parallel_residual": true})");
 }
 
-// The rows of each head are together: its queries, its keys and its values.
+// The projection interleaves heads: each has its queries, its keys and its values side by side.
 Tensor neox_attention(const Decoder& decoder, const AttentionForm& form, int layer, const std::string& name,
                       const Tensor& x) {
   const int size = form.head_size, width = form.heads * size;

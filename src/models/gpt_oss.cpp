@@ -10,7 +10,7 @@
 namespace jerboa::models {
 namespace {
 
-// Gate and up take turns in the projection.
+// Gate and up features alternate in the projection.
 Tensor clamped_swiglu(const Tensor& projected, double gain, double limit) {
   const Dim width = projected.dim(-1);
   const int last = projected.rank() - 1;

@@ -14,11 +14,11 @@ AttentionForm gptj_attention_form(const Config& config) {
   if (form.width % form.heads != 0) config.fail("n_head", fmt::format("does not divide n_embd {}", form.width));
   form.head_size = form.width / form.heads;
   form.output = "out_proj";
-  const int turning = config.size("rotary_dim");
-  if (turning % 2 != 0 || turning > form.head_size)
+  const int rotated = config.size("rotary_dim");
+  if (rotated % 2 != 0 || rotated > form.head_size)
     config.fail("rotary_dim", fmt::format("is not an even number up to {}, the size of a head", form.head_size));
   const auto layers = static_cast<std::size_t>(config.count("n_layer"));
-  form.ropes.assign(layers, RopeAttrs{.dims = turning == form.head_size ? 0 : turning, .interleaved = true});
+  form.ropes.assign(layers, RopeAttrs{.dims = rotated == form.head_size ? 0 : rotated, .interleaved = true});
   form.windows.assign(layers, 0);
   return form;
 }

@@ -7,12 +7,12 @@
 namespace jerboa::models {
 namespace {
 
-// The index of the largest of [1, 1, count] logits, of equal ones the first. A row is reduced by one workgroup, so long
-// ones are split into parts.
-Tensor likeliest(const Tensor& logits) {
-  constexpr std::int64_t most_parts = 256;
+// The argmax of logits [1, 1, count], the first if several are equal. One workgroup reduces a row, so long rows are
+// split into parts.
+Tensor argmax_in_parts(const Tensor& logits) {
+  constexpr std::int64_t max_parts = 256;
   const std::int64_t count = logits.dim(-1).value();
-  std::int64_t parts = most_parts;
+  std::int64_t parts = max_parts;
   while (count % parts != 0) --parts;
   const std::int64_t length = count / parts;
   const Tensor rows = reshape(logits, {1, parts, length});
@@ -30,7 +30,7 @@ struct LoopStates {
 
 Tensor next_token(const Config& config, const GreedyOptions& options, const Tensor& ids, const Tensor& positions,
                   const Tensor& lengths) {
-  return likeliest(
+  return argmax_in_parts(
       family_of(config).logits(config, {.tensors = {{"ids", ids}, {"positions", positions}, {"lengths", lengths}},
                                         .cache = options.cache,
                                         .last = 1,

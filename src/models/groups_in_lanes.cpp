@@ -1,7 +1,7 @@
-// What quantise_group.cpp does with one group, for as many as a vector has lanes, compiled once for each instruction
-// set and chosen at run time. A group is a lane, so that nothing is added across lanes, and each lane goes through the
-// operations of that file in its order. Their results are those of IEEE 754 alone because CMakeLists.txt has neither
-// file compiled with contractions.
+// Quantises one group per vector lane by the method of quantise_group.cpp, compiled once for each instruction set and
+// selected at run time. Nothing is added across lanes, and each lane performs the operations of that file in the same
+// order, so the bits are equal. That needs plain IEEE 754 arithmetic: CMakeLists.txt compiles both files without
+// contractions.
 #include "models/groups_in_lanes.h"
 
 #include <array>
@@ -26,7 +26,7 @@ namespace {
 
 #if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
 
-// Without vector instructions, one group after another is faster.
+// Without vector instructions, one group at a time is faster.
 std::size_t quantise_here(const float*, std::size_t, DType, GroupMemory) { return 0; }
 
 #else
@@ -48,7 +48,7 @@ struct alignas(64) Columns {
   void set(std::size_t i, V value) { hn::Store(value, Floats(), rows[i].data()); }
 };
 
-// Of every fourth group four elements, one after another.
+// Four elements from each of every fourth group, concatenated.
 template <class D>
 hn::Vec<D> load_fours(D d, const float* values) {
   if constexpr (hn::MaxLanes(d) == 4) {
@@ -82,7 +82,7 @@ void load(const float* values, Columns& columns) {
   }
 }
 
-// In the order of sum_of in quantise_group.cpp.
+// Adds in the same order as sum_of in quantise_group.cpp.
 template <class Term>
 V sum_over_group(const Term& term) {
   const auto sum = [&](std::size_t i)
@@ -98,9 +98,9 @@ class RoundingInLanes {
         min_(min),
         low_(set(range.low)),
         high_(set(range.high)) {}
-  // Of NaN and a number, Max gives the number if that is the second.
+  // The order of operands matters: Max(NaN, number) returns the number if that comes second.
   V operator()(V value) const { return to_nearest(hn::Min(hn::Max(quotient(value), low_), high_)); }
-  // For values whose integers are known to be in the range.
+  // For values that are known to round to integers in the range.
   V unbounded(V value) const { return to_nearest(quotient(value)); }
 
  private:
@@ -113,7 +113,7 @@ class RoundingInLanes {
   V inverse_, min_, low_, high_;
 };
 
-// Without initial values here and below: constructors that compilers write are not for the instruction set.
+// No default member initialisers here and below: constructors that compilers generate lack the target attribute.
 struct FitInLanes {
   V scale, min, error;
 };
@@ -164,9 +164,9 @@ class FittingInLanes {
  private:
   static constexpr IntegerRange range = range_of(with_min ? DType::i4 : DType::i8);
 
-  // Whether the values of every group reach as far below their middle as above, as they do unless they are so close
-  // together, so small or so large that floats cannot express it. Then no integer of try_ranges is out of range: they
-  // reach 0.43 beyond it at most.
+  // Whether, in every group, the values reach as far below their middle as above it. They do unless they are so close
+  // together, so small or so large that f32 loses it. If so, try_ranges needs no clamping: its integers are at most
+  // 0.43 out of range.
   bool is_in_middle() const {
     V least = values_[0], greatest = values_[0];
     for (std::size_t i = 1; i < group_size; ++i) {
@@ -188,8 +188,8 @@ class FittingInLanes {
       }
   }
 
-  // Of integers and their products with the values. The sums of integers and of their squares are whole numbers below
-  // 2^24, so that neither their order nor a fused addition makes a difference.
+  // Sums of the integers, of their squares and of their products with the values. The first two are whole numbers below
+  // 2^24, so neither the order of addition nor fused multiply-adds change them.
   struct Sums {
     V sum, square, product;
   };
@@ -241,13 +241,13 @@ class FittingInLanes {
     return !hn::AllFalse(Floats(), is_better);
   }
 
-  V share_;  // of a value in a mean: exact, so that multiplying gives what dividing does
+  V share_;  // 1 / group_size: exact, so multiplying by it equals dividing
   Columns values_;
   V middle_, step_, sum_, squares_;
   FitInLanes best_;
 };
 
-// Rounds to f16, stores that, and returns what is stored.
+// Rounds to f16, stores the bits, and returns the rounded values.
 V store_f16(V values, std::uint16_t* to) {
   alignas(64) std::array<float, lanes> wide;
   hn::Store(values, Floats(), wide.data());
@@ -257,7 +257,7 @@ V store_f16(V values, std::uint16_t* to) {
   return hn::Load(Floats(), wide.data());
 }
 
-// Four bytes of each group, the first of them in the lowest bits. Two bytes are an exact float.
+// Stores four bytes of each group as a word, the first in the lowest bits. Two bytes are an exact float.
 template <class Byte>
 void store_words(std::size_t group_bytes, const Byte& byte, std::uint8_t* to) {
   const auto two_bytes = [&](std::size_t i)
@@ -291,7 +291,7 @@ void quantise_some(const float* values, const GroupMemory& to) {
         to.integers);
   } else {
     const RoundingInLanes stored(scale, zero(), range);
-    // Bytes of negative numbers, in two's complement.
+    // Two's complement bytes of negative numbers.
     store_words(
         group_size,
         [&](std::size_t i) HWY_ATTR {

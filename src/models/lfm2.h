@@ -2,7 +2,7 @@
 
 #include "models/llama_like.h"
 
-// What LFM2 shares with its mixture of experts.
+// Shared by LFM2 and LFM2-MoE.
 namespace jerboa::models {
 
 Config lfm2_config(const Config& config);

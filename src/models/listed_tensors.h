@@ -10,8 +10,8 @@
 
 namespace jerboa::models {
 
-/// Tensors that are listed by name when the source is made. An Item is what a source knows about one of them, its entry
-/// included.
+/// A source of tensors that are listed by name when it is constructed. An Item is what the source knows about one of
+/// them, including its entry.
 template <class Item>
 class ListedTensors : public TensorSource {
  public:

@@ -16,7 +16,7 @@
 namespace jerboa::models {
 namespace {
 
-// The sizes that a file begins with.
+// The sizes at the beginning of a file.
 struct Header {
   std::int32_t width, inner, layers, heads, kv_heads, vocabulary, context;
 
@@ -58,7 +58,7 @@ class FloatCount {
   bool overflow_ = false;
 };
 
-// Checked before anything is allocated: the sizes are untrusted.
+// Checked before anything is allocated, because the sizes are untrusted.
 void check_length(const Header& header, std::size_t bytes, const std::string& name) {
   const std::int64_t width = header.width, inner = header.inner, layers = header.layers, kv = header.kv_width();
   FloatCount floats;
@@ -95,7 +95,7 @@ class Importer {
     take_layers("mlp.down_proj", {width, inner});
     take_layers("mlp.up_proj", {inner, width});
     take("model.norm", {width});
-    take_floats(header_.context * header_.head_size());  // sines and cosines, which we compute ourselves
+    take_floats(header_.context * header_.head_size());  // sines and cosines, which are recomputed
     if (!header_.tied()) take("lm_head", {header_.words(), width});
   }
 
@@ -159,7 +159,8 @@ Llama2cModel parse_llama2c(std::span<const std::byte> file, const std::string& n
   Llama2cModel model;
   Importer(weights, header, model).run();
   model.config = config_of(header).dump(2) + "\n";
-  // Its models end a text with token 1, which begins the next, and its program samples like this by default.
+  // Its models end a text with token 1, which also begins the next one; its own program samples with these settings by
+  // default.
   const nlohmann::ordered_json generation{
       {"eos_token_id", {1, 2}}, {"do_sample", true}, {"temperature", 1.0}, {"top_k", 0}, {"top_p", 0.9}};
   model.generation_config = generation.dump(2) + "\n";

@@ -29,8 +29,8 @@ struct AttentionForm {
   Norm head_norm = {};                                     ///< of each head's queries and keys, before rope
   bool norm_after_rope = false;                            ///< the head norm comes after rope
   std::string query_norm = "q_norm", key_norm = "k_norm";  ///< the names of either kind of norm
-  double clip = 0;                              ///< of queries, keys and values, to both sides, before rope; 0: none
-  bool sinks = false;                           ///< a parameter `sinks` with one more logit per head
+  double clip = 0;                              ///< largest magnitude of queries, keys and values, before rope; 0: any
+  bool sinks = false;                           ///< a parameter `sinks`: one extra logit per head
   Tensor query_scale = {};                      ///< of queries after rope, [batch, 1, time, 1]; empty: none
   double scale = 0;                             ///< of the scores; 0: 1 / sqrt(head_size)
   double soft_cap = 0;                          ///< of the scores; 0: none
@@ -45,43 +45,44 @@ AttentionForm attention_form(const Config& config);
 AttentionForm attention_sizes(const Config& config);
 /// Rotates neighbours together, as GPT-J does, in every layer. Throws FileError if the config asks for LongRoPE too.
 void interleave_ropes(const Config& config, AttentionForm& form);
-/// For families that rotate in their own way.
+/// Throws FileError for LongRoPE, in families that build their rotary embedding themselves.
 void refuse_long_rope(const Config& config, const AttentionForm& form);
 
 /// The module NAME with q_proj, k_proj, v_proj and the output's projection.
 Tensor self_attention(const Decoder& decoder, const AttentionForm& form, int layer, const std::string& name,
                       const Tensor& x);
-/// What follows the projections of x to q, k and v [batch, time, heads * size].
+/// Attention after the projections of x to q, k and v [batch, time, heads * size].
 Tensor attend_and_project(const Decoder& decoder, const AttentionForm& form, int layer, const std::string& name,
                           const Tensor& q, const Tensor& k, const Tensor& v);
 /// The same without the output's projection: [batch, time, heads * size].
 Tensor attend_heads(const Decoder& decoder, const AttentionForm& form, int layer, const std::string& name,
                     const Tensor& q, const Tensor& k, const Tensor& v);
 
-/// What surrounds the families' sublayers. Names are those of modules; an empty one means that there is none.
+/// A decoder around its sublayers: embedding, norms, residuals and head. Names are those of modules; an empty one means
+/// that there is none.
 struct StackForm {
   int vocabulary = 0, width = 0, layers = 0;
   std::string tokens = "model.embed_tokens", prefix = "model.layers.", final_norm = "model.norm", head = "lm_head";
-  bool tied = false;       ///< the head is the table of tokens
+  bool tied = false;       ///< the head is the token table
   bool head_bias = false;  ///< HEAD.bias, even if the head is tied
   std::string attention = "self_attn", mlp = "mlp";
   Norm norm;
   std::string embedding_norm = {};
   std::string before_attention = "input_layernorm", after_attention = {};
   std::string before_mlp = "post_attention_layernorm", after_mlp = {};
-  /// Both sublayers read the layer's input, and the MLP what attention reads if it has no norm before it.
+  /// Both sublayers read the layer's input; the MLP shares attention's norm if it has none of its own.
   bool parallel = false;
   double embedding_scale = 1, residual_scale = 1, logit_scale = 1;
   double logit_cap = 0;  ///< 0: none
 };
 /// The form of Llama itself, with the config's sizes.
 StackForm stack_form(const Decoder& decoder, const Config& config);
-/// The same with norms after both sublayers and none before them.
+/// The same with norms after both sublayers and none before.
 StackForm post_norm_stack(const Decoder& decoder, const Config& config);
 
-/// What the module NAME of a layer adds to the residual stream.
+/// The output of a layer's module NAME, which is added to the residual stream.
 using Sublayer = std::function<Tensor(int layer, const std::string& name, const Tensor& x)>;
-/// Layers of two sublayers, or of the first alone if there is no `mlp`.
+/// A decoder whose layers have two sublayers, or the first alone if `mlp` is empty.
 NamedTensors decoder_stack(const Decoder& decoder, const StackForm& form, const Sublayer& attention,
                            const Sublayer& mlp);
 /// The same with self_attention.

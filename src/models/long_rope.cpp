@@ -9,7 +9,7 @@
 namespace jerboa::models {
 namespace {
 
-// The frequencies of the plain embedding, divided by a list of factors.
+// The frequencies of the plain embedding, each divided by a factor from the list.
 RopeTable stretched(const Config& parameters, const std::string& key, RopeTable table) {
   const std::vector<double> factors = parameters.numbers(key);
   if (factors.size() != table.frequencies.size())

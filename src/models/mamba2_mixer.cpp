@@ -10,7 +10,7 @@ namespace {
 
 Tensor multiplied(const Tensor& x, double scale) { return scale == 1 ? x : x * scale; }
 
-/// The parts of the input's projection, each with its multiplier.
+/// The sections of the input projection, each with its multiplier applied.
 struct Sections {
   Tensor gate, mixed, steps;
 };
@@ -25,12 +25,12 @@ Sections project(const Decoder& decoder, const Mamba2Form& form, const std::stri
     return {parts[0], parts[1], parts[2]};
   }
   const auto parts = split(all, {inner, inner, addresses, addresses, form.heads});
-  std::vector<Tensor> own;
-  for (std::size_t i = 0; i < parts.size(); ++i) own.push_back(multiplied(parts[i], form.section_scales[i]));
-  return {own[0], concat({own[1], own[2], own[3]}), own[4]};
+  std::vector<Tensor> scaled;
+  for (std::size_t i = 0; i < parts.size(); ++i) scaled.push_back(multiplied(parts[i], form.section_scales[i]));
+  return {scaled[0], concat({scaled[1], scaled[2], scaled[3]}), scaled[4]};
 }
 
-/// Each head's step in time, [batch, time, heads].
+/// The time step of each head, [batch, time, heads].
 Tensor steps_of(const Decoder& decoder, const Mamba2Form& form, const std::string& name, const Tensor& raw) {
   const Tensor steps = softplus(raw + decoder.vector(name + ".dt_bias", {form.heads}, 1));
   if (std::isfinite(form.longest_step)) return clamp(steps, form.shortest_step, form.longest_step);

@@ -5,12 +5,12 @@
 #include "models/family_graphs.h"
 #include "models/llama_like.h"
 
-// MiniMax-M2: all heads' queries are normalised together, and so are the keys; every layer has a mixture of experts
-// that are scored by a sigmoid.
+// MiniMax-M2: norms over the queries and the keys of all heads together, and a mixture of experts with sigmoid scores
+// in every layer.
 namespace jerboa::models {
 namespace {
 
-// The files that the model's authors published say `rotary_dim` where transformers says `partial_rotary_factor`.
+// The authors' own files have `rotary_dim` in place of transformers' `partial_rotary_factor`.
 Config with_rotary_factor(const Config& config) {
   if (!config.has("rotary_dim") || config.section("rope_parameters")) return config;
   const double part = static_cast<double>(config.size("rotary_dim")) / config.size("head_dim");

@@ -3,8 +3,7 @@
 #include "models/llama_like.h"
 #include "models/windows.h"
 
-// Ministral 3: Mistral's layers, with queries that grow with the logarithm of their position beyond the context of the
-// first training.
+// Ministral 3: Mistral's layers. Beyond the original context, queries are scaled by the logarithm of their position.
 namespace jerboa::models {
 namespace {
 

@@ -10,10 +10,10 @@ namespace jerboa::models {
 /// With gate_proj, up_proj and down_proj; the config names its activation under `key`.
 Tensor gated_mlp(const Decoder& decoder, const Config& config, const std::string& name, const Tensor& x,
                  const std::string& key = "hidden_act");
-/// The same with a hidden width of its own, and without biases.
+/// The same with the given hidden width, and without biases.
 Tensor gated_mlp_of(const Decoder& decoder, const Config& config, const std::string& name, const Tensor& x, int inner,
                     const std::string& key = "hidden_act");
-/// As gated_mlp, with gate and up from one product, gate_up_proj.
+/// Like gated_mlp, but with gate and up in one product, gate_up_proj.
 Tensor fused_gated_mlp(const Decoder& decoder, const Config& config, const std::string& name, const Tensor& x);
 
 /// An MLP without a gate.

@@ -25,7 +25,7 @@ Config modernbert_config(const Config& config) {
     "local_rope_theta": 10000, "classifier_pooling": "cls", "classifier_bias": false, "classifier_activation": "gelu"})");
 }
 
-// Older files have a base for each type of layer and scale both in the same way.
+// Older files have a base per type of layer, and scale both in the same way.
 RopeAttrs modernbert_rope(const Config& config, bool local, int head_size) {
   const std::string key = local && config.has("local_rope_theta") ? "local_rope_theta" : "global_rope_theta";
   const std::string usual = fmt::format(R"({{"rope_theta": {}}})", config.positive(key));

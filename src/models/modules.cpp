@@ -10,7 +10,7 @@
 namespace jerboa::models {
 namespace {
 
-// Of tables, where weights are quantised.
+// The type of embedding tables in quantised models.
 constexpr DType table_type = DType::i8;
 
 }  // namespace
@@ -39,7 +39,7 @@ Tensor Modules::vector(const std::string& name, Shape shape, double value) const
 
 Tensor Modules::frozen(const std::string& name, Shape shape, DType dtype) const {
   Graph& graph = current_graph("model");
-  const TensorId known = graph.find(name);  // a tied table, used for both tokens and logits
+  const TensorId known = graph.find(name);  // a tied table serves both embedding and logits
   if (known != no_tensor) return {graph.identity(), known};
   return param_input(name, std::move(shape), {.trainable = false, .dtype = dtype});
 }
@@ -53,7 +53,7 @@ Tensor Modules::unquantised(const std::string& name, Shape shape) const {
   return cast(matrix(name + ".weight", std::move(shape)), DType::f32);
 }
 
-// A row must be whole groups.
+// A row must consist of whole groups.
 bool Modules::quantises(std::int64_t in) const {
   return (weights_ == DType::i8 || weights_ == DType::i4) && in % quantised_group == 0;
 }

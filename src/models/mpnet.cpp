@@ -7,9 +7,9 @@
 namespace jerboa::models {
 namespace {
 
-// Numbers of rows in the table of biases: 16 for keys up to the query, 16 for those after it. Of each, the first 8 are
-// for distances below 8, the others for those from these on: the eighth root of 128 / 8 apart. The table may have more
-// rows, but transformers uses 32 whatever the config says.
+// The table of position biases has 16 rows for keys up to the query and 16 for those after it. The first 8 rows of each
+// half are for distances 0 to 7, the other 8 for ranges that begin at 8 and then at these distances, which grow by a
+// factor of (128 / 8)^(1/8). The table may have more rows, but transformers uses 32 whatever the config says.
 constexpr int mpnet_buckets = 32;
 constexpr std::array far_from{12, 16, 23, 32, 46, 64, 91};
 
@@ -32,7 +32,7 @@ Tensor position_bias(const Encoder& encoder, const Config& config, int heads) {
 
 }  // namespace
 
-// After the number of the padding token, which is fixed, whatever pad_token_id says.
+// Positions start after the padding token's id, which is fixed, whatever pad_token_id says.
 int mpnet_first_position(const Config&) { return 2; }
 
 NamedTensors mpnet_encoder(const Config& given, const GraphInputs& inputs) {

@@ -1,8 +1,8 @@
 #include "models/family_graphs.h"
 #include "models/llama_like.h"
 
-// nanochat: norms without weights, also of the embeddings and, after rope, of each head's queries and keys; rotation
-// in the opposite direction, and an MLP without a gate.
+// nanochat: norms without weights, also of the embeddings and, after rope, of each head's queries and keys; rotation in
+// the opposite direction, and an MLP without a gate.
 namespace jerboa::models {
 
 NamedTensors nanochat_decoder(const Config& given, const GraphInputs& inputs) {

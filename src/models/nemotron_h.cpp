@@ -9,7 +9,7 @@
 #include "models/llama_like.h"
 #include "models/mamba2_mixer.h"
 
-// Nemotron-H: each layer is one of a Mamba-2 memory, attention without positions, an MLP or a mixture of experts.
+// Nemotron-H: each layer is a Mamba-2 memory, attention without positions, an MLP or a mixture of experts.
 namespace jerboa::models {
 namespace {
 
@@ -23,7 +23,7 @@ Block block_named(const Config& config, const std::string& type) {
   throw FileError(fmt::format("{}: unknown type of layer {}", config.origin(), in_quotes(type)));
 }
 
-// Older files write a letter per layer.
+// Older files have one letter per layer.
 std::vector<Block> blocks_of(const Config& config) {
   std::vector<Block> blocks;
   for (const char* key : {"layers_block_type", "layer_types"}) {
@@ -48,7 +48,7 @@ Mamba2Form nemotron_mamba(const Config& config) {
   form.activation = "mamba_hidden_act";
   form.eps = norm_epsilon(config, "layer_norm_epsilon", 1e-5);
   check_mamba2(config, "mamba_num_heads", form);
-  // transformers clips steps to time_step_limit only where it has special kernels, and otherwise to time_step_min.
+  // transformers clamps steps to time_step_limit only in its special kernels, and otherwise to time_step_min.
   for (const char* key : {"time_step_limit", "mamba_dt_limit"})
     if (config.has(key) && config.numbers(key) != std::vector{0.0, std::numeric_limits<double>::infinity()})
       config.fail(key, "is not supported; only a limit from 0 to infinity is");
@@ -56,7 +56,7 @@ Mamba2Form nemotron_mamba(const Config& config) {
   return form;
 }
 
-// Without a gate, and in some models on a projection of the tokens.
+// Experts without a gate; in some models they read a projection of the tokens.
 Tensor nemotron_mixture(const Decoder& decoder, const Config& config, const ExpertsForm& form, const std::string& name,
                         const Tensor& x) {
   const bool bias = config.flag("mlp_bias");

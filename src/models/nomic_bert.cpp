@@ -11,14 +11,14 @@ namespace {
 
 struct NomicForm {
   int layers = 0, width = 0, heads = 0, head_size = 0, inner = 0;
-  int words = 0, types = 0;  // rows of the tables
+  int words = 0, types = 0;  // rows of the token and type tables
   double eps = 0;
   RopeAttrs rope = {};
   bool qkv_bias = false, output_bias = false, up_bias = false, down_bias = false;
 };
 
-// Files of the model's authors have GPT-2's names and settings for variants, of which only those of their text
-// encoders are supported.
+// The authors' own files use GPT-2's names, and have settings for variants. Only the variants that their text encoders
+// use are supported.
 bool has_older_names(const Config& config) { return config.has("n_embd"); }
 
 void refuse_variants(const Config& config) {
@@ -27,7 +27,7 @@ void refuse_variants(const Config& config) {
   if (config.integer("num_experts", 0) > 0) config.fail("num_experts", "is not supported: layers have one MLP");
 }
 
-// Gated MLPs are named after what their activation makes of them.
+// Gated MLPs are named after their activation: swiglu, geglu, glu.
 Config with_activation(const Config& config) {
   const std::string name = config.text("activation_function");
   if (name == "swiglu") return config.with_defaults(R"({"hidden_act": "silu"})");

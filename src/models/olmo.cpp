@@ -1,7 +1,7 @@
 #include "models/family_graphs.h"
 #include "models/llama_like.h"
 
-// OLMo: layer norms without weights, whose epsilon no config has, and clipped queries, keys and values.
+// OLMo: layer norms without weights, whose epsilon is not in the config, and clipped queries, keys and values.
 namespace jerboa::models {
 
 NamedTensors olmo_decoder(const Config& given, const GraphInputs& inputs) {

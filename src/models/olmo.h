@@ -2,7 +2,7 @@
 
 #include "models/llama_like.h"
 
-// What OLMo 2 and 3 share: norms after both halves of a layer, and of all queries and all keys at once.
+// Shared by OLMo 2 and 3: norms after both sublayers, and norms over the queries and the keys of all heads together.
 namespace jerboa::models {
 
 /// The config with the defaults that files omit.

@@ -3,7 +3,7 @@
 #include "models/rope_config.h"
 #include "models/windows.h"
 
-// OLMo 3: OLMo 2 with windows in three of four layers, whose rotary embedding is not scaled.
+// OLMo 3: OLMo 2 with a window in three of four layers; their rotary embedding is not scaled.
 namespace jerboa::models {
 namespace {
 

@@ -2,7 +2,7 @@
 #include "models/family_graphs.h"
 #include "models/llama_like.h"
 
-// OLMoE: all heads' queries are normalised together, and so are the keys; every layer has a mixture of experts.
+// OLMoE: norms over the queries and the keys of all heads together, and a mixture of experts in every layer.
 namespace jerboa::models {
 
 NamedTensors olmoe_decoder(const Config& given, const GraphInputs& inputs) {

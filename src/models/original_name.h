@@ -6,7 +6,7 @@
 
 namespace jerboa::models {
 
-/// The name that a parameter has in a checkpoint: a quantised one is computed from the original weight.
+/// The name of a parameter's tensor in an unquantised checkpoint: without the suffix of quantised weights.
 inline std::string original_name(const std::string& param) {
   return param.ends_with(quantised_suffix) ? param.substr(0, param.size() - quantised_suffix.size()) : param;
 }

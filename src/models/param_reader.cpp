@@ -19,7 +19,8 @@ constexpr std::size_t piece = std::size_t{1} << 15;  // elements: whole blocks o
 
 std::int64_t pieces_of(std::size_t elements) { return static_cast<std::int64_t>(detail::divide_up(elements, piece)); }
 
-// Row r of the bytes has, from its lowest bits on, rows r, r + n, r + 2n and r + 3n of the matrix, plus 1.
+// Each byte packs four values: row r of the bytes has rows r, r + n, r + 2n and r + 3n of the matrix, plus 1, from its
+// lowest bits on.
 void unpack_ternary(std::span<const std::byte> bytes, std::span<float> values) {
   for (std::size_t part = 0; part < 4; ++part)
     for (std::size_t i = 0; i < bytes.size(); ++i)
@@ -83,7 +84,7 @@ std::vector<ParamValues> ParamReader::read(const TensorInfo& param, const Stored
 }
 
 void ParamReader::read_bytes(const std::string& name, std::span<std::byte> to) {
-  constexpr std::int64_t least_pieces = 4;  // for which a thread pays
+  constexpr std::int64_t least_pieces = 4;  // fewer do not pay for a thread
   if (!weights_.reads_parts(name)) return reading_.time([&] { weights_.read(name, to); });
   const TensorEntry& entry = weights_.entry(name);
   const std::size_t piece_bytes = piece * size_of(entry.type);
@@ -129,7 +130,7 @@ void ParamReader::quantise(const StoredParam& stored, std::int64_t in, const Qua
   });
 }
 
-// Reads a tensor as the checkpoint holds it, if it is quantised there in the form that the graph needs.
+// Copies quantised blocks from the checkpoint unchanged, if they already have the form that the graph needs.
 bool ParamReader::keep_blocks(const std::string& name, std::size_t first, const QuantisedView& to) const {
   const std::size_t elements = weights_.entry(name).elements();
   const std::size_t group = quantised_group, per_byte = to.dtype == DType::i4 ? 2 : 1;
@@ -140,7 +141,7 @@ bool ParamReader::keep_blocks(const std::string& name, std::size_t first, const 
                                  groups_of(to.scales), groups_of(to.mins));
 }
 
-// Goes through a tensor on all threads. Returns the number of elements.
+// Processes a tensor on all threads. Returns the number of elements.
 std::size_t ParamReader::for_each_piece(const StoredParam& tensor, const UsePiece& use) {
   if (tensor.mxfp4) return for_each_piece_of_experts(tensor, use);
   const std::string& name = tensor.names[0];
@@ -175,7 +176,7 @@ void ParamReader::use_pieces(std::span<const float> values, const UsePiece& use)
   });
 }
 
-// Goes through the experts of a stack in MXFP4, so that only one of them at a time is in memory as f32.
+// Processes a stack of MXFP4 experts with only one of them at a time in memory as f32.
 std::size_t ParamReader::for_each_piece_of_experts(const StoredParam& stored, const UsePiece& use) {
   const auto blocks = raw(stored.names[0]);
   std::vector<std::byte> scales(weights_.entry(stored.names[1]).bytes);
@@ -193,7 +194,7 @@ std::size_t ParamReader::for_each_piece_of_experts(const StoredParam& stored, co
   return count * expert.size();
 }
 
-// A whole tensor in f32, in the parameter's order.
+// A whole tensor in f32, in the order of the parameter.
 std::span<const float> ParamReader::wide(const StoredParam& tensor) {
   const auto values = in_order_of_file(tensor);
   return tensor.transposed ? transposed(values, tensor.shape[tensor.shape.size() - 2], tensor.shape.back()) : values;
@@ -212,7 +213,7 @@ std::span<const float> ParamReader::in_order_of_file(const StoredParam& tensor) 
   return wide_;
 }
 
-// Matrices one after another, each transposed.
+// Transposes matrices that are stored one after another.
 std::span<const float> ParamReader::transposed(std::span<const float> values, std::int64_t rows, std::int64_t columns) {
   transposed_.resize(values.size());
   transpose_matrices(values, rows, columns, transposed_);

@@ -18,7 +18,7 @@
 
 namespace jerboa::models {
 
-/// Memory for one parameter after another. What was there before is lost.
+/// Memory that is reused for one parameter after another. Its old content is lost.
 class ReusedBytes {
  public:
   std::span<std::byte> of(std::size_t bytes) {
@@ -35,7 +35,7 @@ class ReusedBytes {
   std::size_t size_ = 0;
 };
 
-/// The time that threads spend on one kind of work.
+/// Adds up the time that threads spend on one kind of work.
 class Stopwatch {
  public:
   template <class Work>
@@ -51,17 +51,17 @@ class Stopwatch {
   std::atomic<std::int64_t> nanoseconds_ = 0;
 };
 
-inline constexpr std::size_t most_parts = 3;  // a quantised weight with its scales and minimums
-using PartMemory = std::array<std::span<std::byte>, most_parts>;
+inline constexpr std::size_t max_parts = 3;  // a quantised weight with its scales and minimums
+using PartMemory = std::array<std::span<std::byte>, max_parts>;
 
 /// The data uploaded for a parameter; for a quantised weight, its scales and minimums too.
 std::vector<ParamValues> parts_of(const TensorInfo& param);
 
-/// Quantises whole rows with what they are multiplied with in view.
+/// Quantises whole rows, weighted by the inputs that they are multiplied with.
 using RoundRows = std::function<void(std::span<const float> values, std::int64_t in, const GroupWriter& writer)>;
 
 /// Reads parameters into reused memory, or into that of the caller. All threads share the elements of a tensor: each
-/// reads a piece of it, which stays in its cache until it is converted.
+/// reads a piece, which stays in its cache until it is converted.
 class ParamReader {
  public:
   explicit ParamReader(const TensorSource& weights) : weights_(weights) {}
@@ -89,7 +89,7 @@ class ParamReader {
   std::span<const std::byte> raw(const std::string& name);
 
   const TensorSource& weights_;
-  std::array<ReusedBytes, most_parts> buffers_;
+  std::array<ReusedBytes, max_parts> buffers_;
   ReusedBytes raw_;
   std::vector<float> wide_, transposed_;
   Stopwatch reading_, converting_;

@@ -1,8 +1,8 @@
 #include "models/family_graphs.h"
 #include "models/llama_like.h"
 
-// Phi-1 to Phi-2: the two halves of a layer in parallel behind one layer norm, biases everywhere, and a part of each
-// head rotated.
+// Phi-1 to Phi-2: attention and MLP in parallel behind one layer norm, biases everywhere, and a part of each head
+// rotated.
 namespace jerboa::models {
 
 NamedTensors phi_decoder(const Config& given, const GraphInputs& inputs) {

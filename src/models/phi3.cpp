@@ -12,7 +12,7 @@
 namespace jerboa::models {
 namespace {
 
-// The family's only scaling is LongRoPE, which older files call su or even yarn.
+// LongRoPE, which older files call su or even yarn, is the family's only scaling.
 void refuse_other_scaling(const Config& config, const AttentionForm& form) {
   if (form.ropes.front()->scaling != RopeScaling::none)
     throw FileError(

@@ -5,7 +5,7 @@
 namespace jerboa::models {
 namespace {
 
-// Tokens before the row's end, and behind those that are skipped: f32[batch, time, 1], or f32[1, time, 1] for all.
+// Masks padding and the leading tokens that are skipped: f32[batch, time, 1], or f32[1, time, 1] for all rows.
 Tensor text_mask(const Tensor& hidden, const Tensor& lengths, const Tensor& skipped) {
   if (!lengths && !skipped) return full({1, hidden.dim(1), 1}, 1);
   const Tensor position = unsqueeze(arange(hidden.dim(1)), {0});
@@ -18,7 +18,7 @@ Tensor text_mask(const Tensor& hidden, const Tensor& lengths, const Tensor& skip
   return unsqueeze(cast(counted, DType::f32), {2});
 }
 
-// With a least weight where there may be none in all, because every token is skipped.
+// `least` keeps the divisor above zero where every token is skipped.
 Tensor weighted(const Tensor& hidden, const Tensor& weights, bool root, double least) {
   Tensor total = sum(weights, {1});
   if (least > 0) total = maximum(total, least);
@@ -55,7 +55,7 @@ Tensor pool(const Tensor& hidden, const Tensor& given, Pooling kind, const Tenso
 Tensor unit_rows(const Tensor& x) {
   const SiteScope scope(CallSite{});
   const Tensor length = sqrt(sum(x * x, {-1}, true));
-  return x / maximum(length, 1e-12);  // as PyTorch's normalize does
+  return x / maximum(length, 1e-12);  // as in PyTorch's normalize
 }
 
 }  // namespace jerboa::models

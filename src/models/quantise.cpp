@@ -36,7 +36,7 @@ void quantise_rows(std::span<const float> values, std::int64_t first_row, Quanti
                                  to_string(to.weight.shape()), first_row));
   const GroupWriter writer(to.view(), first_row * in / quantised_group);
   if (inputs != nullptr) return round_for_products(values, in, *inputs, writer);
-  constexpr std::int64_t least_groups = 1024;  // for which a thread pays
+  constexpr std::int64_t least_groups = 1024;  // fewer do not pay for a thread
   detail::in_parallel(count, least_groups, [&](std::int64_t first, std::int64_t end) {
     const auto part = values.subspan(static_cast<std::size_t>(first * quantised_group),
                                      static_cast<std::size_t>((end - first) * quantised_group));

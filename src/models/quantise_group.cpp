@@ -5,11 +5,11 @@
 
 #include <jerboa/base/float16.h>
 
-// Each loop does one thing with a whole group and has no branches, so that compilers turn it into vector instructions.
+// Each loop does one thing with a whole group and has no branches, so that compilers vectorise it.
 namespace jerboa::models {
 namespace {
 
-// In eight lanes, whose order of addition does not depend on the instructions.
+// Adds in eight lanes, in an order that does not depend on the instruction set.
 float sum_of(const Group& values) {
   constexpr std::size_t lanes = 8;
   static_assert(group_size == 4 * lanes);
@@ -30,7 +30,7 @@ struct Fit {
   float scale = 0, min = 0, error = std::numeric_limits<float>::infinity();
 };
 
-// Some weights, of which it finds the scale and the minimum, if there is to be one, with the least squared error.
+// Finds the scale and, if there is one, the minimum of a group with the least squared error.
 class Fitting {
  public:
   Fitting(const Group& values, DType dtype, const Group* importance)
@@ -39,14 +39,14 @@ class Fitting {
       importance_ = *importance;
     else
       importance_.fill(1);
-    float least = values[0], greatest = values[0];  // compared in an order that decides about NaN, too
+    float least = values[0], greatest = values[0];  // compared in an order that gives NaN a defined result
     for (const float value : values) {
       least = value < least ? value : least;
       greatest = greatest < value ? value : greatest;
     }
     if (with_min_) {
       middle_ = (least + greatest) / 2;
-      for (float& value : values_) value -= middle_;  // for less rounding in the sums below
+      for (float& value : values_) value -= middle_;  // reduces rounding in the sums below
     }
     total_ = sum_over_group([&](std::size_t i) { return importance_[i]; });
     sum_ = sum_over_group([&](std::size_t i) { return importance_[i] * values_[i]; });
@@ -79,7 +79,7 @@ class Fitting {
     }
   }
 
-  // The best fit to the integers that these would give.
+  // Computes the best scale and minimum for the integers that these ones give, and keeps them if the error is smaller.
   void consider(float scale, float min) {
     const Rounding rounding(scale, min, range_);
     Group integers, weighted, squares, products;
@@ -110,7 +110,7 @@ GroupScale fit_group(const Group& values, DType dtype, const Group* importance) 
   const Fit best = Fitting(values, dtype, importance).best();
   GroupScale stored{f32_to_f16(best.scale), 0};
   if (dtype == DType::i8) return stored;
-  // What is best for the scale as it is stored.
+  // Refits the minimum to the scale as it is stored, rounded to f16.
   const float scale = f16_to_f32(stored.scale);
   const Rounding rounding(scale, best.min, range_of(dtype));
   const auto importance_of = [&](std::size_t i) { return importance == nullptr ? 1.0F : (*importance)[i]; };

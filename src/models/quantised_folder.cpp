@@ -25,7 +25,7 @@ TensorView view_of_param(const std::string& name, const HostTensor& values) {
     case DType::f32: return {name, StoredType::F32, shape, values.bytes()};
     case DType::f16: return {name, StoredType::F16, shape, values.bytes()};
     case DType::i8: return {name, StoredType::I8, shape, values.bytes()};
-    case DType::i4:  // which safetensors does not have: two weights in a byte
+    case DType::i4:  // safetensors has no int4: two weights share a byte
       shape.back() /= 2;
       return {name, StoredType::U8, shape, values.bytes()};
     default: throw UsageError(fmt::format("{}: {} cannot be saved", name, jerboa::name(values.dtype())));

@@ -3,11 +3,12 @@
 #include "models/qwen_moe.h"
 #include "models/windows.h"
 
-// Qwen2-MoE (Qwen1.5-MoE): Qwen2's attention, and in most layers a mixture of experts, one of which every token uses.
+// Qwen2-MoE (Qwen1.5-MoE): Qwen2's attention, and in most layers a mixture of experts with one expert that every token
+// uses.
 namespace jerboa::models {
 namespace {
 
-// In files without layer_types every other layer slides, up to max_window_layers.
+// If the file has no layer_types, every other layer up to max_window_layers has a window.
 std::vector<int> qwen2_moe_windows(const Config& config) {
   const auto none = [](int) { return false; };
   if (!config.flag("use_sliding_window")) return std::vector<int>(sliding_layers(config, none).size(), 0);

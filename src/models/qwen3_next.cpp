@@ -6,15 +6,15 @@
 namespace jerboa::models {
 namespace {
 
-// Two products, in which all that belongs to a head of keys is together.
+// Two products, with all features of a key head side by side.
 DeltaProjections joint_projections(const Decoder& decoder, const DeltaForm& form, const std::string& name,
                                    const Tensor& x) {
   const int keys = form.key_heads * form.key_size, values = form.value_heads * form.value_size;
-  const int share = form.value_heads / form.key_heads, own = share * form.value_size;
+  const int share = form.value_heads / form.key_heads, value_features = share * form.value_size;
   const auto by_head = [&](const Tensor& all) { return reshape(all, {x.dim(0), x.dim(1), form.key_heads, -1}); };
   const auto flat = [&](const Tensor& part, int size) { return reshape(part, {x.dim(0), x.dim(1), size}); };
   const auto large = split(by_head(decoder.linear(name + ".in_proj_qkvz", x, 2 * keys + 2 * values, false)),
-                           {form.key_size, form.key_size, own, own});
+                           {form.key_size, form.key_size, value_features, value_features});
   const auto small =
       split(by_head(decoder.linear_f32(name + ".in_proj_ba", x, 2 * form.value_heads, false)), {share, share});
   const Tensor q = flat(large[0], keys), k = flat(large[1], keys), v = flat(large[2], values);

@@ -7,7 +7,7 @@
 namespace jerboa::models {
 
 ExpertsForm qwen_experts(const Config& config) {
-  // Later versions of transformers write num_experts under another name.
+  // Newer versions of transformers write num_local_experts.
   ExpertsForm form =
       experts_form(config, config.count(config.has("num_experts") ? "num_experts" : "num_local_experts"));
   form.normalised = config.flag("norm_topk_prob", false);

@@ -1,7 +1,7 @@
 #include "models/bert_like.h"
 #include "models/family_graphs.h"
 
-// RoBERTa and XLM-RoBERTa: BERT with positions that begin after the number of the padding token.
+// RoBERTa and XLM-RoBERTa: BERT with positions that start after the padding token's id.
 namespace jerboa::models {
 
 int roberta_first_position(const Config& config) {

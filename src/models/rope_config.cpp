@@ -29,14 +29,14 @@ void read_yarn(const Config& scaling, RopeAttrs& attrs) {
   if (attrs.beta_fast <= attrs.beta_slow)
     scaling.fail("beta_fast", fmt::format("is not above beta_slow {}", attrs.beta_slow));
   attrs.attention_factor = scaling.positive("attention_factor", 0);
-  // Zero means that there is none, as null does.
+  // Zero means none, as null does.
   if (attrs.attention_factor == 0 && scaling.number("mscale", 0) != 0 && scaling.number("mscale_all_dim", 0) != 0)
     attrs.attention_factor = yarn_magnitude(scaling.positive("factor"), scaling.positive("mscale")) /
                              yarn_magnitude(scaling.positive("factor"), scaling.positive("mscale_all_dim"));
 }
 
-// The frequencies change with the length of a text beyond max_position_embeddings, which is the longest that a graph is
-// made for; Hunyuan's models have an `alpha` that stretches them once and for all.
+// Dynamic scaling changes the frequencies for sequences beyond max_position_embeddings, which graphs never exceed. Only
+// `alpha`, in Hunyuan's models, changes them for all sequences.
 void read_dynamic(const Config& scaling, int dims, RopeAttrs& attrs) {
   if (!scaling.has("alpha")) return;
   if (dims <= 2) scaling.fail("alpha", "needs heads with more than 2 rotated features");
@@ -68,7 +68,7 @@ double rope_base(const Config& config, const Config& parameters, double usual) {
   return base;
 }
 
-// The number of leading features of a head that are rotated, in pairs. If it is odd, one more is.
+// The number of leading features of a head that are rotated in pairs; an odd number is rounded up.
 int rotary_size(const Config& config, const Config& parameters, int head_size) {
   const Config& source = parameters.has("partial_rotary_factor") ? parameters : config;
   const double part = source.positive("partial_rotary_factor", 1);
@@ -87,10 +87,10 @@ int rotary_size(const Config& config, const Config& parameters, int head_size) {
 RopeAttrs unscaled_rope(const Config& config, const Config& parameters, int head_size) {
   RopeAttrs attrs;
   attrs.base = rope_base(config, parameters, attrs.base);
-  const int turning = rotary_size(config, parameters, head_size), even = turning + turning % 2;
+  const int rotated = rotary_size(config, parameters, head_size), even = rotated + rotated % 2;
   if (even != head_size) attrs.dims = even;
-  // The frequencies' exponents are fractions of the odd number.
-  if (even != turning) attrs.base = std::pow(attrs.base, static_cast<double>(even) / turning);
+  // The exponents of the frequencies are computed from the odd number.
+  if (even != rotated) attrs.base = std::pow(attrs.base, static_cast<double>(even) / rotated);
   return attrs;
 }
 
@@ -98,12 +98,12 @@ RopeAttrs rope_attrs(const Config& config, const Config& parameters, int head_si
   RopeAttrs attrs = unscaled_rope(config, parameters, head_size);
   const std::string type = parameters.text("rope_type", parameters.text("type", "default"));
   if (type == "default") return attrs;
-  const int turning = rotary_size(config, parameters, head_size);
-  if (turning % 2 != 0)
+  const int rotated = rotary_size(config, parameters, head_size);
+  if (rotated % 2 != 0)
     throw FileError(fmt::format("{}: rope_type {} cannot be combined with an odd number of rotated features, {}",
-                                parameters.origin(), type, turning));
+                                parameters.origin(), type, rotated));
   if (type == "dynamic")
-    read_dynamic(parameters, turning, attrs);
+    read_dynamic(parameters, rotated, attrs);
   else
     read_scaling(parameters, type, config.size("max_position_embeddings", 0), attrs);
   return attrs;
@@ -116,7 +116,7 @@ RopeAttrs rope_attrs(const Config& config, int head_size) {
 
 namespace {
 
-/// YaRN without rounding the pairs where its ramp begins and ends.
+/// YaRN with a ramp that need not begin and end at whole pairs.
 RopeTable exact_yarn(const Config& config, const Config& parameters, int head_size) {
   RopeAttrs attrs;
   read_yarn(parameters, attrs);
@@ -143,15 +143,15 @@ RopeTable exact_yarn(const Config& config, const Config& parameters, int head_si
   return table;
 }
 
-/// Only the fastest pairs turn, with frequencies as if all of them did.
+/// Rotates only the fastest pairs, with the frequencies that they would have if all pairs were rotated.
 RopeTable proportional(const Config& config, const Config& parameters, int head_size) {
   const double base = rope_base(config, parameters, RopeAttrs().base);
   const double part = parameters.positive("partial_rotary_factor", 1), factor = parameters.positive("factor", 1);
   if (part > 1) parameters.fail("partial_rotary_factor", "is above 1");
-  const int turning = static_cast<int>(std::floor(part * head_size / 2));
+  const int rotated = static_cast<int>(std::floor(part * head_size / 2));
   RopeTable table;
   for (int pair = 0; pair < head_size / 2; ++pair)
-    table.frequencies.push_back(pair < turning ? std::pow(base, -2.0 * pair / head_size) / factor : 0);
+    table.frequencies.push_back(pair < rotated ? std::pow(base, -2.0 * pair / head_size) / factor : 0);
   return table;
 }
 

@@ -6,15 +6,15 @@
 
 namespace jerboa::models {
 
-/// Rotary embedding as `rope_parameters`, or in older files `rope_theta` and `rope_scaling`, describe it.
+/// The rotary embedding that `rope_parameters` or, in older files, `rope_theta` and `rope_scaling` describe.
 RopeAttrs rope_attrs(const Config& config, int head_size);
-/// The same from a nested object, which inherits the config's values for all layers.
+/// The same from a nested object, which inherits values for all layers from the config.
 RopeAttrs rope_attrs(const Config& config, const Config& parameters, int head_size);
-/// The same without scaling.
+/// The same, ignoring scaling.
 RopeAttrs unscaled_rope(const Config& config, const Config& parameters, int head_size);
 
-/// The same as frequencies, for every type that rope_attrs knows and for those that RopeAttrs cannot express: YaRN
-/// whose ramp does not begin and end at whole pairs, and `proportional`, which leaves the slowest pairs as they are.
+/// The same as frequencies. Covers every type that rope_attrs knows and two that RopeAttrs cannot express: YaRN with a
+/// ramp between fractional pairs, and `proportional`, which leaves the slowest pairs unrotated.
 RopeTable rope_frequencies(const Config& config, const Config& parameters, int head_size);
 RopeTable rope_frequencies(const Config& config, int head_size);
 

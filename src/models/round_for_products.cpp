@@ -11,11 +11,11 @@
 namespace jerboa::models {
 namespace {
 
-// Added to the diagonal, relative to its mean: features that the sample lacks still count.
+// Added to the diagonal, relative to its mean, so that features which are missing from the sample still count.
 constexpr double damping = 0.01;
 
-// The upper Cholesky factor of a symmetric matrix in place, row-major; below the diagonal it leaves what was there.
-// Some rows at a time are finished before the rest is updated, so that the matrix passes through the cache less often.
+// Computes the upper Cholesky factor of a symmetric row-major matrix in place; the part below the diagonal is left
+// unchanged. Works in panels of rows, so that the matrix passes through the cache less often.
 void factor(std::vector<float>& matrix, std::size_t size) {
   const auto row = [&](std::size_t i) { return matrix.data() + i * size; };
   for (std::size_t first = 0; first < size; first += group_size) {
@@ -39,7 +39,7 @@ void factor(std::vector<float>& matrix, std::size_t size) {
   }
 }
 
-// What each weight of a block makes up for: U[i, j] / U[i, i].
+// Weight i takes over the share U[i, j] / U[i, i] of weight j's rounding error, within a block.
 class Compensation {
  public:
   Compensation(std::vector<float> sums, std::size_t size) : size_(size) {
@@ -55,9 +55,10 @@ class Compensation {
       for (std::size_t j = i + 1; j < size; ++j) transposed_[place(i, j)] = sums[i * size + j] / sums[i * size + i];
   }
 
-  /// For weight j, what the weights of a group take of its error.
+  /// The shares that the weights of a group take of weight j's error.
   const float* of(std::size_t group, std::size_t j) const { return transposed_.data() + place(group * group_size, j); }
-  /// U[i, i]^2 of a group, relative to its largest: how much what a weight's successors leave over of its error counts.
+  /// U[i, i]^2 for the weights of a group, relative to the largest: how much the squared rounding error of each
+  /// compensated weight counts in the total.
   Group importance_of(std::size_t group) const {
     Group found;
     std::copy_n(importance_.begin() + static_cast<std::ptrdiff_t>(group * group_size), group_size, found.begin());
@@ -67,7 +68,7 @@ class Compensation {
   }
 
  private:
-  // Groups of i one after another, within each by j.
+  // Groups of i are stored one after another, and by j within each.
   std::size_t place(std::size_t i, std::size_t j) const {
     return (i / group_size * size_ + j) * group_size + i % group_size;
   }
@@ -76,7 +77,7 @@ class Compensation {
   std::vector<float> transposed_, importance_;
 };
 
-// A block of one row: values, and the errors of those that are rounded.
+// A block of one row: its weights, and the errors of those that are rounded already.
 class RowBlock {
  public:
   RowBlock(std::span<const float> values, const Compensation& compensation)
@@ -100,7 +101,7 @@ class RowBlock {
     for (std::size_t i = group_size; i-- > 0;) {
       integers[i] = rounding(wanted[i]);
       errors_[first + i] = values_[first + i] - (integers[i] * scale + min);
-      add(wanted, group, first + i);  // which changes only those before it
+      add(wanted, group, first + i);  // changes only the weights before i
     }
     writer.write(number, stored, integers);
   }
@@ -141,7 +142,7 @@ GroupMemory GroupWriter::from(std::int64_t group) const {
 
 void quantise_groups(std::span<const float> values, std::int64_t first_group, const GroupWriter& writer) {
   std::size_t done = 0;
-#ifndef __EMSCRIPTEN__  // whose build has no groups_in_lanes.cpp
+#ifndef __EMSCRIPTEN__  // its build has no groups_in_lanes.cpp
   done = quantise_in_lanes(values, writer.dtype(), writer.from(first_group));
 #endif
   quantise_one_by_one(values.subspan(done * group_size), first_group + static_cast<std::int64_t>(done), writer);

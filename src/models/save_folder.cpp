@@ -106,14 +106,14 @@ StoredType type_in_folder(DType dtype) {
   throw UsageError(fmt::format("a Hugging Face folder can hold f32, f16 or bf16 weights, not {}", name(dtype)));
 }
 
-// As the family's checkpoints hold them, whatever the graph's parameters are.
+// The parameters in the form of the family's checkpoints, whatever form the graph uses.
 std::unique_ptr<const TensorSource> checkpoint_of(const ModelFolder& model) {
   const auto config = model.files.find("config.json");
   if (config == model.files.end()) throw UsageError("a Hugging Face folder needs a config.json");
   return in_checkpoint_form(*model.weights, family_of(Config::parse(config->second)));
 }
 
-// The type that most of the weights will have, under the name that transformers uses.
+// The type of most of the saved weights, under transformers' name for it.
 std::string torch_dtype(const TensorSource& weights, std::optional<StoredType> type) {
   std::map<StoredType, std::size_t> elements;
   for (const std::string& name : weights.names()) {
@@ -131,7 +131,7 @@ bool holds_mxfp4(const TensorSource& weights) {
                      [](const std::string& name) { return name.ends_with(mxfp4_blocks_suffix); });
 }
 
-// The config of these weights, which may no longer be as the original's were. BitNet's `quantization_config` stays: it
+// The original config with the settings that these weights change. BitNet's `quantization_config` stays, because it
 // says what the graph computes.
 std::string config_for(const std::string& config, const TensorSource& weights, std::optional<StoredType> type) {
   auto json = parse_ordered_json(with_json_infinities(config), "config.json");
@@ -163,7 +163,7 @@ void check_folder(const ModelFolder& model, const fs::path& path) {
   const Config config = Config::parse(text->second, (path / "config.json").string());
   const Family& family = family_of(config);
   check_layers(*model.weights, config, family);
-  if (!family.graphs.decoder && !family.graphs.encoder) return;  // it reads pictures or sounds
+  if (!family.graphs.decoder && !family.graphs.encoder) return;  // models of pictures or sound
   check_params(*model.weights, graph_of(config, family, quantised_type(*model.weights).value_or(DType::f32)), family);
 }
 

@@ -3,8 +3,8 @@
 #include "models/family_graphs.h"
 #include "models/llama_like.h"
 
-// StableLM: Llama's layers under layer norms, with a part of each head rotated; some models have the two halves of a
-// layer in parallel behind one norm, and a norm of its own for each head's queries and keys.
+// StableLM: Llama's layers with layer norms, and a part of each head rotated; some models have attention and MLP in
+// parallel behind one norm, and a norm for each head's queries and keys.
 namespace jerboa::models {
 namespace {
 

@@ -21,7 +21,7 @@ Sizes shape_of_parts(const Sizes& whole, std::size_t count) {
   return {whole.at(0) * whole.at(1) / static_cast<std::int64_t>(count), whole.at(2)};
 }
 
-// Where checkpoints that also see or hear keep their text model.
+// The names of a text model's tensors in multimodal checkpoints.
 std::vector<std::string> names_beside_towers(const std::string& name) {
   const std::string model = "model.";
   if (!name.starts_with(model)) return {"language_model." + name};  // the head
@@ -29,7 +29,7 @@ std::vector<std::string> names_beside_towers(const std::string& name) {
   return {"model.language_model." + rest, "language_model.model." + rest, "model.text_model." + rest};
 }
 
-// The names that the tensors may have which a parameter is stacked from.
+// The possible names of the tensors that are stacked into a parameter.
 std::vector<std::vector<std::string>> possible_parts(const std::string& name, const Shape& shape,
                                                      const Family& family) {
   std::vector<std::vector<std::string>> all;
@@ -58,21 +58,21 @@ std::vector<std::string> possible_names(const std::string& name, const Family& f
 }
 
 StoredParam stored_as(const TensorSource& weights, const Family& family, const TensorInfo& param) {
-  const auto is_there = [&](const std::string& name) { return weights.contains(name); };
+  const auto is_stored = [&](const std::string& name) { return weights.contains(name); };
   const Sizes sizes = evaluate(param.type.shape, {});
-  if (!jerboa::is_float(param.type.dtype) && is_there(param.name)) return {{param.name}, sizes, true};
+  if (!jerboa::is_float(param.type.dtype) && is_stored(param.name)) return {{param.name}, sizes, true};
   const std::string name = original_name(param.name);
   const bool transposed = !jerboa::is_float(param.type.dtype) && family.stored_in_out && family.stored_in_out(name);
   Sizes stored = sizes;
   if (transposed) std::swap(stored.at(sizes.size() - 1), stored.at(sizes.size() - 2));
   for (const std::string& possible : possible_names(name, family))
-    if (is_there(possible))
+    if (is_stored(possible))
       return {{possible}, stored, false, transposed, is_packed(weights, family, possible, stored)};
   const auto parts = possible_parts(name, param.type.shape, family);
   for (const auto& possible : parts)
-    if (std::any_of(possible.begin(), possible.end(), is_there))
+    if (std::any_of(possible.begin(), possible.end(), is_stored))
       return {possible, shape_of_parts(sizes, possible.size())};
-  if (is_there(name + std::string(mxfp4_blocks_suffix)))
+  if (is_stored(name + std::string(mxfp4_blocks_suffix)))
     return {{name + std::string(mxfp4_blocks_suffix), name + std::string(mxfp4_scales_suffix)},
             stored,
             false,

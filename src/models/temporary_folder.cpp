@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::string_view suffix = ".tmp", digits = "0123456789abcdef";
-constexpr int most_attempts = 16;
+constexpr int max_attempts = 16;
 
 std::string prefix_of(const fs::path& target) { return fmt::format(".{}.", target.filename().string()); }
 
@@ -51,14 +51,14 @@ TemporaryFolder::Lock::~Lock() {
 }
 
 TemporaryFolder::TemporaryFolder(const fs::path& target)
-    // A trailing slash would leave no name to write beside.
+    // With a trailing slash, filename() would be empty.
     : target_(target.has_filename() ? target : target.parent_path()) {
   std::error_code error;
   if (fs::exists(target_, error) && !(fs::is_directory(target_, error) && fs::is_empty(target_, error)))
     throw UsageError(fmt::format("{} already exists; remove it, or choose another folder", target_.string()));
   if (target_.has_parent_path()) fs::create_directories(target_.parent_path(), error);
   remove_abandoned();
-  for (int attempt = 0; attempt < most_attempts; ++attempt)
+  for (int attempt = 0; attempt < max_attempts; ++attempt)
     if (make_folder()) return;
   throw FileError(fmt::format("{}: cannot create a folder beside it", target_.string()));
 }
@@ -68,7 +68,7 @@ TemporaryFolder::~TemporaryFolder() {
   if (!path_.empty()) fs::remove_all(path_, ignored);
 }
 
-// A process that was killed leaves its folder behind, which may be as large as a model, and its lock ends with it.
+// A killed process leaves its folder behind, which may be as large as a model, but its lock is released.
 void TemporaryFolder::remove_abandoned() const {
   std::error_code ignored;
   const std::string prefix = prefix_of(target_);
@@ -79,7 +79,7 @@ void TemporaryFolder::remove_abandoned() const {
   }
 }
 
-// False if another process took the folder for an abandoned one before it was locked.
+// False if another process removed the folder as abandoned before it was locked.
 bool TemporaryFolder::make_folder() {
   std::random_device random;
   const std::uint64_t number = (std::uint64_t{random()} << 32) | random();

@@ -4,9 +4,9 @@
 
 namespace jerboa::models {
 
-/// A new folder beside the target; removed unless it takes the target's place, so that the target appears whole or not
-/// at all. Those that processes which are gone left there are removed too. Throws UsageError if there is something else
-/// in the target's place.
+/// A new folder beside the target. It is removed unless it takes the target's place, so that the target appears whole
+/// or not at all. Folders that dead processes left there are removed, too. Throws UsageError if something else is in
+/// the target's place.
 class TemporaryFolder {
  public:
   explicit TemporaryFolder(const std::filesystem::path& target);
@@ -18,12 +18,12 @@ class TemporaryFolder {
   void take_name();
 
  private:
-  /// The lock on a folder that some process uses. A process number would not do: on a volume that containers share, it
-  /// is that of another process, or of none.
+  /// A lock on a folder in use. A process id would not do: on a volume that containers share, it may belong to another
+  /// process.
   class Lock {
    public:
     Lock() = default;
-    /// Locks the folder, if no other process has and the file system can.
+    /// Locks the folder, unless another process holds the lock or the file system has no locks.
     explicit Lock(const std::filesystem::path& folder);
     Lock(Lock&& other) noexcept;
     Lock& operator=(Lock&& other) noexcept;

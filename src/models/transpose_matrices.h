@@ -6,7 +6,7 @@
 
 namespace jerboa::models {
 
-/// Matrices [rows, columns] one after another, each transposed.
+/// Transposes matrices [rows, columns] that are stored one after another.
 inline void transpose_matrices(std::span<const float> from, std::int64_t row_count, std::int64_t column_count,
                                std::span<float> to) {
   const auto rows = static_cast<std::size_t>(row_count), columns = static_cast<std::size_t>(column_count);

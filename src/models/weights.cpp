@@ -14,12 +14,12 @@
 #include "models/round_for_products.h"
 #include "models/stored_param.h"
 
-// From the tensors of a checkpoint to the parameters of a graph.
+// Converts the tensors of a checkpoint to the parameters of a graph.
 namespace jerboa::models {
 namespace {
 
-/// Reads a parameter on a thread of its own, so that the one before it can be used meanwhile. Without threads it is
-/// read at once.
+/// Reads the next parameter on a thread while the caller uses the one before it. In builds without threads it is read
+/// at once.
 class ReadAhead {
  public:
   template <class Read>
@@ -63,7 +63,7 @@ void for_each_param(const TensorSource& weights, const Graph& graph, const Famil
   for_each_stored(weights, graph, family,
                   [&](const TensorInfo& param, StoredParam stored) { params.emplace_back(&param, std::move(stored)); });
   std::array<ParamReader, 2> readers{ParamReader(weights),
-                                     ParamReader(weights)};  // of the parameter in use, and of the next
+                                     ParamReader(weights)};  // for the parameter in use and the next one
   const auto memory_for = [&](std::size_t i) {
     PartMemory memory;
     if (!options.memory || i >= params.size()) return memory;
@@ -79,7 +79,7 @@ void for_each_param(const TensorSource& weights, const Graph& graph, const Famil
       round_for_products(matrix, in, *inputs, writer);
     });
   };
-  const bool reads_ahead = !options.inputs;  // they are computed when they are asked for, on all threads
+  const bool reads_ahead = !options.inputs;  // inputs are computed on demand, on all threads
   std::vector<ParamValues> values;
   for (std::size_t i = 0; i < params.size(); ++i) {
     if (i == 0 || !reads_ahead) values = read(i, memory_for(i));

@@ -8,19 +8,19 @@
 #include "models/llama_like.h"
 #include "models/recurrent.h"
 
-// xLSTM: layers with a matrix memory, whose gates are exponentials and therefore kept relative to the largest one so
-// far.
+// xLSTM: layers with a matrix memory, whose gates are exponentials and are therefore stored relative to the largest one
+// so far.
 namespace jerboa::models {
 namespace {
 
 struct XlstmForm {
   int width = 0, heads = 0, key_size = 0, value_size = 0, inner = 0;
-  bool fused = false;  ///< products that read the same are one
+  bool fused = false;  ///< products that read the same input are fused
   bool bias = false;
   double gate_cap = 0, eps = 0, norm_eps = 0;
 };
 
-// Files give sizes as fractions of the width.
+// Files give sizes as multiples of the width.
 int head_size(const Config& config, const std::string& key, int width, int heads) {
   const double size = config.positive(key) * width;
   if (size > Config::largest_size) config.fail(key, "is too large");
@@ -49,7 +49,7 @@ XlstmForm xlstm_form(const Config& config) {
   return form;
 }
 
-/// What a layer's projections give, [batch, time, features].
+/// The projections of a layer's input, [batch, time, features].
 struct XlstmProjections {
   Tensor q, k, v, out_gate, in_gate, forget_gate;
 };
@@ -78,7 +78,7 @@ XlstmProjections project(const Decoder& decoder, const XlstmForm& form, const st
 struct Gates {
   Tensor in;  ///< exponents
   Tensor log_decay;
-  Tensor peak;  ///< the logarithm of that largest one
+  Tensor peak;  ///< logarithm of the largest one
 };
 
 Gates relative_gates(const Decoder& decoder, const XlstmForm& form, int layer, const XlstmProjections& parts) {
@@ -103,7 +103,7 @@ Gates relative_gates(const Decoder& decoder, const XlstmForm& form, int layer, c
   return gates;
 }
 
-// The memory has one more column, the sum of the keys alone, by which what is read is normalised.
+// The memory has one more column, the sum of the keys, by which the results are normalised.
 Tensor memory_cell(const Decoder& decoder, const XlstmForm& form, int layer, const XlstmProjections& parts) {
   const auto heads = [&](const Tensor& part) { return reshape(part, {part.dim(0), part.dim(1), form.heads, -1}); };
   const Gates gates = relative_gates(decoder, form, layer, parts);

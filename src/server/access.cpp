@@ -22,7 +22,7 @@ bool is_own_page(std::string_view origin, std::string_view host) {
   return !host.empty() && (origin == fmt::format("http://{}", host) || origin == fmt::format("https://{}", host));
 }
 
-// 127.0.0.1, but not 127.evil.example, whose owner decides where it points.
+// 127.0.0.1, but not 127.evil.example, which its owner may point anywhere.
 bool is_loopback_address(std::string_view host) {
   if (host.substr(0, 4) != "127.") return false;
   int numbers = 0;

@@ -84,7 +84,7 @@ void Api::refuse(const HttpRequest& request) const {
   for (const Route& route : routes_)
     if (is_at(route, request.path))
       throw ApiError(405, fmt::format("{} does not take {}", request.path, in_quotes(request.method)));
-  throw ApiError(404, fmt::format("there is nothing at {}", in_quotes(request.path)), "", "unknown_url");
+  throw ApiError(404, fmt::format("there is no route {}", in_quotes(request.path)), "", "unknown_url");
 }
 
 void Api::add_page() {
@@ -141,7 +141,7 @@ const ServerTools* Api::tools_for(Json& body, bool of_chat) const {
   return &tools_;
 }
 
-// The three formats of OpenAI's for the same thing: how a request is read, answered and computed.
+// OpenAI's three formats for generation, each with the functions that parse, answer and run it.
 void Api::add_generation() {
   const auto add = [this](const char* path, auto make) {
     routes_.push_back(

@@ -13,7 +13,7 @@
 
 namespace jerboa::server {
 
-/// The server's routes: finds out what a request wants, and gives it to a model's thread or answers it.
+/// The server's routes: decides what a request wants, and answers it or passes it to a model's thread.
 class Api {
  public:
   Api(ModelPool& models, RequestLimits limits, bool logs_requests, ServerTools tools = {});
@@ -30,7 +30,7 @@ class Api {
 
   static bool is_at(const Route& route, const std::string& path);
   const Route* find(const HttpRequest& request) const;
-  /// Says why there is no route for a request.
+  /// Throws an error that says why there is no route for a request.
   [[noreturn]] void refuse(const HttpRequest& request) const;
   void add_page();
   void add_model_list();
@@ -39,7 +39,7 @@ class Api {
   void add_encoding();
   void add_metrics();
   Json model_json(const ModelWorker& worker) const;
-  /// The server's tools if a request is to use them, which are then put into its body.
+  /// The server's tools if the request asks for them; adds their descriptions to its body.
   const ServerTools* tools_for(Json& body, bool of_chat) const;
 
   ModelPool& models_;

@@ -8,7 +8,7 @@
 
 namespace jerboa::server {
 
-/// A request that cannot be answered, in the terms of OpenAI's API.
+/// An error of a request, in the terms of OpenAI's API.
 class ApiError : public Error {
  public:
   ApiError(int status, const std::string& message, std::string param = {}, std::string code = {});
@@ -23,8 +23,8 @@ class ApiError : public Error {
   std::string param_, code_;
 };
 
-/// What an exception of any part means for the request that it ended. What is the server's own affair is written to the
-/// log, because it may name paths and other things that clients are not to know.
+/// The error that a client gets for an exception. Internal errors are only logged, because their messages may name
+/// paths and other things that clients should not see.
 ApiError to_api_error(const std::exception& error);
 
 }  // namespace jerboa::server

@@ -11,7 +11,7 @@ constexpr std::size_t none = std::string::npos;
 
 bool is_space(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
 
-// The string that a JSON string stands for, or "" if it is malformed.
+// The content of a JSON string literal, or "" if it is malformed.
 std::string unquoted(std::string_view quoted) {
   const nlohmann::json value = nlohmann::json::parse(quoted, nullptr, false);
   return value.is_string() ? value.get<std::string>() : std::string();
@@ -29,7 +29,7 @@ std::size_t ObjectReader::feed(std::string_view text, OutputEvents& out) {
   return taken;
 }
 
-// Names come first, wherever they are in the object.
+// Sends the name before the arguments, wherever they are in the object.
 void ObjectReader::send(OutputEvents& out) {
   if (name_.empty() || has_failed_) return;
   if (!has_begun_call_) out.push_back({OutputEvent::Kind::call, name_});
@@ -111,7 +111,7 @@ void ObjectReader::end_string() {
   }
 }
 
-// Called at every place where a value may end; does nothing if there is none.
+// Called wherever a value may end; does nothing if none does.
 void ObjectReader::end_value(std::size_t end) {
   if (expecting_ == Expecting::value && value_begin_ != none) {
     const std::string_view value = std::string_view(text_).substr(value_begin_, end - value_begin_);

@@ -21,19 +21,19 @@ struct OutputEvent {
 };
 using OutputEvents = std::vector<OutputEvent>;
 
-/// Reads a call of a tool as it is written, and passes its arguments on as soon as the name is known.
+/// Reads a tool call as the model writes it, and passes its arguments on as soon as the name is known.
 class CallReader {
  public:
   virtual ~CallReader() = default;
-  /// Takes text up to the end of the call; returns how much that was.
+  /// Consumes text up to the end of the call; returns the number of bytes.
   virtual std::size_t feed(std::string_view text, OutputEvents& out) = 0;
   bool is_done() const { return is_done_; }
-  /// Not a call, as far as it was read.
+  /// The text so far is not a call.
   bool has_failed() const { return has_failed_; }
   bool has_begun_call() const { return has_begun_call_; }
   /// The value of "arguments" is complete.
   bool has_arguments() const { return has_arguments_; }
-  /// What was taken.
+  /// The text that was consumed.
   const std::string& text() const { return text_; }
 
  protected:

@@ -21,7 +21,7 @@ std::string joined(const std::string& text, const std::string& more) {
   return text.empty() ? more : text + "\n" + more;
 }
 
-// Calls as the system message asks for them, and results as an answer to them.
+// Rewrites calls into the form that the system message asks for, and results into replies of the user.
 Json without_tool_messages(const Json& messages) {
   Json plain = Json::array();
   bool follows_result = false;
@@ -82,7 +82,7 @@ ChatPrompt make_chat_prompt(const ChatTemplate& chat_template, const ChatFormat&
     prompt.opening = "<|channel|>final<|message|>";
   }
   if ((prompt.grammar || request.schema) && prompt.is_in_thoughts) {
-    prompt.text += "\n</think>\n\n";  // which the template leaves open
+    prompt.text += "\n</think>\n\n";  // the template leaves the thoughts open
     prompt.is_in_thoughts = false;
   }
   prompt.shows_marks = format.tools->has_special_marks && (has_channels || !request.tools.empty());

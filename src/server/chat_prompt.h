@@ -13,7 +13,7 @@
 
 namespace jerboa::server {
 
-/// What a chat template says about a model's answers.
+/// Properties of a chat template that matter for parsing a model's answers.
 struct ChatFormat {
   const ToolFormat* tools = nullptr;
   bool template_shows_tools = false;  ///< the template describes tools itself
@@ -21,26 +21,26 @@ struct ChatFormat {
 };
 ChatFormat chat_format_of(std::string_view template_source);
 
-/// What a model is to continue.
+/// The prompt of a chat, and how its answer is to be generated.
 struct ChatPrompt {
   std::string text;
-  std::string opening = {};  ///< the end of the text that is also the beginning of the answer
+  std::string opening = {};  ///< the end of the prompt if it belongs to the answer
   bool is_in_thoughts = false;
-  bool shows_marks = false;  ///< the answer's special tokens belong to its format
-  /// That the rest of a required call is held to.
+  bool shows_marks = false;  ///< the answer's special tokens are part of its format
+  /// Constrains the rest of a required call.
   std::shared_ptr<const Grammar> grammar = {};
-  bool chooses_tool = false;  ///< the grammar is that of the tools' names; choose_tool() says how it goes on
+  bool chooses_tool = false;  ///< the grammar covers only the tools' names; choose_tool() gives the rest
 };
 
-/// Renders a chat, with its tools. For templates that do not know tools, a system message describes them, and calls and
-/// their results are texts of the assistant and the user.
+/// Renders a chat, including its tools. For templates without tools, a system message describes them, and calls and
+/// their results become messages of the assistant and the user.
 ChatPrompt make_chat_prompt(const ChatTemplate& chat_template, const ChatFormat& format, const ChatRequest& request);
 
-/// What follows the name of the tool that a model chose: the opening is the rest of the call's head.
+/// The call's head and grammar after the model has chosen a tool by name; the opening is the rest of the head.
 ForcedCall choose_tool(const ChatFormat& format, const ChatRequest& request, const std::string& chosen);
 
-/// Goes on after that choice: adds it and the call's head to the prompt, and holds what follows to the grammar of the
-/// arguments. Returns the tokens of the head.
+/// Continues after that choice: appends the chosen name and the call's head to the prompt, and constrains the rest by
+/// the grammar of the arguments. Returns the tokens of the head.
 std::vector<std::int32_t> go_on_after(const Generation& chosen, const ForcedCall& call, const Tokenizer& tokenizer,
                                       std::vector<std::int32_t>& prompt, GenerateOptions& options);
 

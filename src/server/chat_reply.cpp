@@ -109,7 +109,7 @@ class ChatReply final : public Reply {
     }
   }
 
-  // The call that event `i` belongs to: all events were collected, so it is counted from the end.
+  // The index of the call that event `i` belongs to. All events were collected, so it is counted from the end.
   static std::size_t call_index(const Choice& choice, const OutputEvents& events, std::size_t i) {
     std::size_t later = 0;
     for (std::size_t j = i + 1; j < events.size(); ++j) later += events[j].kind == Kind::call ? 1 : 0;

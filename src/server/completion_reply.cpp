@@ -5,7 +5,7 @@
 namespace jerboa::server {
 namespace {
 
-// A token may hold a part of a character, which counts where it begins.
+// Counts a character at its first byte, since a token may hold only part of one.
 std::size_t characters_in(const std::string& bytes) {
   return static_cast<std::size_t>(
       std::count_if(bytes.begin(), bytes.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));

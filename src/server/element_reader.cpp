@@ -57,7 +57,7 @@ bool ElementReader::read_function(OutputEvents& out) {
   return true;
 }
 
-// What stands between parameters has no meaning.
+// Text between parameters is ignored.
 bool ElementReader::read_tag(OutputEvents& out) {
   pending_.erase(0, std::min(pending_.find('<'), pending_.size()));
   if (starts_with(pending_, function_close)) {
@@ -96,7 +96,7 @@ bool ElementReader::read_value(OutputEvents& out) {
   if (!is_complete && !is_text_) return false;
   std::size_t shown = is_complete ? end : pending_.size() - held_length(pending_, parameter_close);
   std::string text = pending_.substr(0, shown);
-  if (text.ends_with('\n')) text.pop_back();  // of the closing tag, unless more text follows
+  if (text.ends_with('\n')) text.pop_back();  // the one before the closing tag, unless more text follows
   pending_.erase(0, is_complete ? end + parameter_close.size() : text.size());
   std::string written = is_text_ ? escaped_part(text) : value_json(trimmed(text), types_);
   if (is_complete && is_text_) written += '"';

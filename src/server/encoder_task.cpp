@@ -20,7 +20,7 @@ class EncoderTask : public Task {
     prepare(*encoder_);
     order_.resize(sizes_.size());
     std::iota(order_.begin(), order_.end(), std::size_t{0});
-    // Texts of similar length are computed together, so that little is padding.
+    // Texts of similar length share a batch, so that little of it is padding.
     std::stable_sort(order_.begin(), order_.end(), [&](std::size_t a, std::size_t b) { return sizes_[a] > sizes_[b]; });
   }
 
@@ -47,14 +47,14 @@ class EncoderTask : public Task {
   bool is_abandoned() const final { return exchange_->is_closed(); }
 
  protected:
-  /// Calls add() for each text.
+  /// Calls add() for every text.
   virtual void prepare(TextEncoder& encoder) = 0;
   virtual void compute(TextEncoder& encoder, const std::vector<std::size_t>& slice) = 0;
   virtual Json answer(const std::string& model) const = 0;
   void add(std::size_t tokens) { sizes_.push_back(static_cast<std::int64_t>(tokens)); }
 
  private:
-  // That of a decoder is loaded now, and what is wrong with its files is nothing for clients.
+  // A decoder's encoder is loaded here. Clients are not told what is wrong with its files.
   static TextEncoder& encoder_of(LoadedModel& model) {
     try {
       return model.encoder();
@@ -70,7 +70,7 @@ class EncoderTask : public Task {
   TextEncoder* encoder_ = nullptr;
   std::vector<std::int64_t> sizes_;  // of each text, in tokens
   std::vector<std::size_t> order_;
-  std::size_t next_ = 0;  // in that order
+  std::size_t next_ = 0;  // index in that order
 };
 
 class EmbeddingTask final : public EncoderTask {

@@ -5,7 +5,8 @@
 #include "server/embeddings.h"
 #include "server/task.h"
 
-// What encoders are asked for. It is computed in slices, between which the texts of the same model go on.
+// Requests for embeddings, scores and classes. They are computed in slices, so that the model's other requests are not
+// held up.
 namespace jerboa::server {
 
 std::unique_ptr<Task> make_embedding_task(EmbeddingRequest request, std::shared_ptr<Exchange> exchange,

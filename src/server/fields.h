@@ -13,8 +13,8 @@ using Json = nlohmann::ordered_json;
 /// One line of JSON; bytes that are not UTF-8 become U+FFFD.
 std::string dump(const Json& json);
 
-/// Reads the fields of an object of a request. A field that is missing or null is absent; one of the wrong type or out
-/// of range is an ApiError that names it. Fields that nobody reads are ignored, because clients send many.
+/// Reads the fields of a JSON object in a request. A field that is missing or null counts as absent; one of the wrong
+/// type or out of range is an ApiError that names it. Unknown fields are ignored, because clients send many.
 class Fields {
  public:
   /// `where` is the path of the object in the request, for messages: "response_format".

@@ -14,23 +14,23 @@
 namespace jerboa::server {
 namespace {
 
-// One text of an answer.
+// One of the answer's choices.
 struct Choice {
   int index = 0;
   language::Stream stream = {};
   std::vector<std::int32_t> prompt = {};
   GenerateOptions options = {};
   bool is_first_of_prompt = true;
-  bool chooses_tool = false;  // what is written is the name of the tool to call
+  bool chooses_tool = false;  // the model is writing the name of the tool to call
   std::unique_ptr<OutputParser> parser = {};
   std::unique_ptr<MarkedText> marked_text = {};
   bool has_ended = false;
 };
 
-// What a text is generated from.
+// The prompt of one generation.
 struct Beginning {
   std::vector<std::int32_t> tokens;
-  std::string opening = {};  // the part of the prompt that is also the beginning of the answer
+  std::string opening = {};  // the end of the prompt if it belongs to the answer
   bool is_in_thoughts = false;
   bool shows_marks = false;
   bool chooses_tool = false;
@@ -61,17 +61,17 @@ class GenerationTask : public Task {
   bool is_abandoned() const final { return reply_->is_abandoned(); }
 
  protected:
-  /// Whether there is something to pass on; false while it waits.
+  /// Whether there is output to pass on; false while the task waits.
   virtual bool resume() { return true; }
-  /// May take parts of the answer away before the client sees them.
+  /// May remove parts of the answer before the client sees them.
   virtual void filter(OutputEvents&) {}
-  /// A text has ended. True if it goes on later, so that the answer is not complete.
+  /// Called when a choice has ended. Returns true if it will continue, so that the answer is not complete.
   virtual bool goes_on_after(const Generation&) { return false; }
   virtual std::unique_ptr<OutputParser> make_parser(const Beginning&) const { return nullptr; }
-  /// How a call of the tool goes on whose name was written.
+  /// The rest of the call, after the model has written the tool's name.
   virtual ForcedCall after_choice(const std::string&) const { throw Error("there is nothing to choose"); }
 
-  // Begins `count` texts from one prompt: the others are forks of the first, which share its cache.
+  // Starts `count` sequences from one prompt: all but the first are forks, which share its cache.
   void generate(LoadedModel& model, const GenerationRequest& request, const Beginning& beginning,
                 const GenerateOptions& shared) {
     std::size_t first = choices_.size();
@@ -94,7 +94,7 @@ class GenerationTask : public Task {
     usage_.prompt_tokens += std::ssize(beginning.tokens);
   }
 
-  // Of an answer as a whole, which may be several texts with calls of tools in between.
+  // For the answer as a whole, which may consist of several generations with tool calls in between.
   std::int64_t tokens_left(LoadedModel& model, const GenerationRequest& request) const {
     const int context = model.language().context();
     const int most = limits_.max_tokens > 0 ? limits_.max_tokens : context;
@@ -122,7 +122,7 @@ class GenerationTask : public Task {
     add_openings(openings);
   }
 
-  // The parts of the prompts that are also the beginnings of the answers.
+  // Adds the ends of the prompts that belong to the answers.
   void add_openings(const std::vector<std::string>& openings) {
     for (std::size_t i = 0; i < choices_.size(); ++i)
       pass_on(choices_[i], parsed(choices_[i], openings[i * openings.size() / choices_.size()]), {});
@@ -130,7 +130,7 @@ class GenerationTask : public Task {
 
  private:
   void pump(Choice& choice) {
-    // Whether it has ended is asked first: pieces that come in between would be lost otherwise.
+    // Checked first: pieces that arrive in between would be lost otherwise.
     const bool has_ended = choice.stream.ended();
     OutputEvents events;
     std::vector<TokenLogprob> logprobs;
@@ -163,7 +163,7 @@ class GenerationTask : public Task {
     return events;
   }
 
-  // The name of a tool was written: adds what follows it, and has the arguments written. Returns the text so added.
+  // Adds the call's head after the tool's name, and starts generating the arguments. Returns the added text.
   std::string call_chosen(Choice& choice) {
     const Generation chosen = choice.stream.result();
     const ForcedCall next = after_choice(chosen.text);
@@ -194,7 +194,7 @@ class GenerationTask : public Task {
     reply_->end(choice.index, result.reason);
   }
 
-  // The other texts of a prompt share its cache by being forks.
+  // All but the first sequence of a prompt are forks, whose shared prefix does not count as reused.
   void count(const Choice& choice, const Generation& result) {
     usage_.completion_tokens += std::ssize(result.tokens);
     if (choice.is_first_of_prompt) usage_.cached_tokens += result.reused;
@@ -296,7 +296,7 @@ class ChatTask : public GenerationTask {
   ChatFormat format_;
 };
 
-// The model's calls are performed here, and it reads their results, until it answers without one.
+// Performs the model's calls and feeds it their results, until it answers without a call.
 class AgentTask final : public ChatTask {
  public:
   AgentTask(ChatRequest request, std::unique_ptr<Reply> reply, const RequestLimits& limits, const ServerTools& tools)
@@ -364,7 +364,7 @@ class AgentTask final : public ChatTask {
     request_.tools = all_tools();
     const bool has_room = add_results(request_.messages, std::move(results), room());
     if (has_room && ++rounds_ < tools_.rounds) return;
-    request_.tool_choice = ToolChoice::none;  // it still reads of tools, so that the cache of that is used again
+    request_.tool_choice = ToolChoice::none;  // still describes the tools, so that the cache is reused
     request_.tools.clear();
   }
 

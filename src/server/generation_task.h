@@ -10,7 +10,8 @@
 
 namespace jerboa::server {
 
-/// With tools of the server, the model may call these, and the answer is what it says in the end. They must outlive it.
+/// With the server's tools, the model may call them, and the answer is what it finally says. They must outlive the
+/// task.
 std::unique_ptr<Task> make_chat_task(ChatRequest request, std::unique_ptr<Reply> reply, const RequestLimits& limits,
                                      const ServerTools* tools = nullptr);
 std::unique_ptr<Task> make_completion_task(CompletionRequest request, std::unique_ptr<Reply> reply,

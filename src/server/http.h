@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-// Requests and answers as the rest of the server sees them, without the library behind them.
+// Requests and answers without the types of the HTTP library.
 namespace jerboa::server {
 
 using Headers = std::vector<std::pair<std::string, std::string>>;
@@ -32,7 +32,7 @@ struct HttpResponse {
 /// "Not Found" for 404.
 std::string_view reason_phrase(int status);
 
-/// Where the answer to one request goes. Any thread may call anything, and nothing blocks. An exchange that is
+/// The destination of the answer to one request. Any thread may call anything, and nothing blocks. An exchange that is
 /// destroyed without an answer closes the connection.
 class Exchange {
  public:
@@ -43,18 +43,18 @@ class Exchange {
   virtual void start(HttpResponse head) = 0;
   virtual void write(std::string data) = 0;
   virtual void finish() = 0;
-  /// Ends an answer in pieces that cannot be completed: the client sees that it is not whole.
+  /// Ends an answer in pieces that cannot be completed, so that the client notices that it is incomplete.
   virtual void abort() = 0;
-  /// Whether the client went away or is too slow, so that no answer is wanted any more.
+  /// Whether the client has disconnected or is too slow, so that nobody waits for the answer.
   virtual bool is_closed() const = 0;
-  /// What the log tells of the answer besides its status, once it is complete.
+  /// Adds to the log line of the answer, once it is complete.
   virtual void note(std::string text) { (void)text; }
 };
 
-/// What is decided when a request's head has arrived, before its body is read.
+/// The decision made from a request's head, before its body is read.
 struct Screening {
-  std::optional<HttpResponse> answer = {};  ///< given at once; the body is not read
-  Headers headers = {};                     ///< of every answer to this request
+  std::optional<HttpResponse> answer = {};  ///< answers at once; the body is not read
+  Headers headers = {};                     ///< for every answer to this request
 };
 using Screen = std::function<Screening(const HttpRequest& head)>;
 using Handler = std::function<void(HttpRequest request, std::shared_ptr<Exchange> exchange)>;

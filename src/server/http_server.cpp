@@ -24,7 +24,7 @@ namespace http = beast::http;
 using asio::ip::tcp;
 using boost::system::error_code;
 
-constexpr double linger_seconds = 2;  // for a client that is still sending to read why it is refused
+constexpr double linger_seconds = 2;  // lets a client that is still sending read why it is refused
 
 std::chrono::nanoseconds nanoseconds(double seconds) {
   return std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9));
@@ -38,7 +38,7 @@ std::string date() {
   return {text, std::strftime(text, sizeof text, "%a, %d %b %Y %H:%M:%S GMT", &parts)};
 }
 
-// How the answer to a request is framed.
+// The HTTP framing of an answer.
 struct Framing {
   bool keep_alive = false, chunked = false, is_head_only = false;
   Headers headers = {};
@@ -92,8 +92,7 @@ class Connection;
 
 }  // namespace
 
-// Members are in the order in which they may be destroyed: the context with its handlers, which hold the connections,
-// goes first.
+// Destruction order matters: the context and its handlers, which hold the connections, go first.
 class HttpServer::Loop {
  public:
   Loop(HttpOptions options, Screen screen, Handler handler)
@@ -160,9 +159,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Loop& loop() const { return loop_; }
   void read_head();
   void refuse(const ApiError& error, Headers headers = {});
-  /// More of the answer to the current request; the last of it lets the connection go on or end.
+  /// Sends more of the current answer; after the last part the connection takes the next request or closes.
   void send(std::string data, bool is_last);
-  /// Ends the connection without the rest of an answer.
+  /// Closes the connection without the rest of an answer.
   void close();
   void close_if_idle() {
     if (state_ == State::reading_head && buffer_.size() == 0 && !parser_->got_some()) close();
@@ -206,7 +205,7 @@ class HttpExchange final : public Exchange {
       : connection_(std::move(connection)), framing_(std::move(framing)), is_closed_(std::move(is_closed)) {}
   ~HttpExchange() override {
     if (!is_done_) abort();
-    // This may be the last reference, on any thread, and connections end on the loop's thread alone.
+    // This may be the last reference, on any thread, but connections must end on the loop's thread.
     asio::io_context& context = connection_->loop().context();
     asio::post(context, [connection = std::move(connection_)] {});
   }
@@ -279,7 +278,7 @@ void Connection::on_head(const error_code& error) {
   Screening screening = loop_.screen(request_);
   framing_.headers = std::move(screening.headers);
   if (screening.answer) {
-    // The body, if there is one, is not read, so that nothing can follow on this connection.
+    // The body, if there is one, is not read, so the connection cannot be reused.
     const bool has_body = parser_->content_length().value_or(0) > 0 || parser_->chunked();
     framing_.keep_alive = framing_.keep_alive && !has_body;
     state_ = State::answering;
@@ -303,7 +302,7 @@ void Connection::read_body() {
 
 void Connection::on_body(const error_code& error) {
   if (error) return on_read_error(error);
-  ++timer_number_;  // nothing is waited for
+  ++timer_number_;  // invalidates pending timeouts
   state_ = State::answering;
   ++request_number_;
   is_closed_ = std::make_shared<std::atomic<bool>>(false);
@@ -312,7 +311,7 @@ void Connection::on_body(const error_code& error) {
   loop_.handle(std::move(request_), std::make_shared<HttpExchange>(shared_from_this(), framing_, is_closed_));
 }
 
-// While an answer is computed nothing is read, so that a client that goes away would not be noticed.
+// Nothing is read while an answer is computed, so a disconnected client would go unnoticed.
 void Connection::watch() {
   socket_.async_wait(tcp::socket::wait_read,
                      [self = shared_from_this(), request = request_number_](const error_code& error) {
@@ -327,7 +326,7 @@ void Connection::check_client(std::uint64_t request) {
   const std::size_t received = socket_.receive(asio::buffer(&byte, 1), tcp::socket::message_peek, error);
   if (error == asio::error::would_block) return watch();
   if (error || received == 0) close();
-  // Otherwise it has sent its next request already, which is read after this answer.
+  // Otherwise the client has already sent its next request, which is read after this answer.
 }
 
 void Connection::refuse(const ApiError& error, Headers headers) {
@@ -406,7 +405,7 @@ void Connection::on_expired() {
   if (state_ != State::reading_head && state_ != State::reading_body) return close();
   is_late_ = true;
   error_code ignored;
-  socket_.cancel(ignored);  // the read ends with an error, and is answered there
+  socket_.cancel(ignored);  // the pending read fails, and its handler answers
 }
 
 }  // namespace
@@ -455,7 +454,7 @@ void HttpServer::Loop::wait_for_signal() {
 void HttpServer::Loop::accept() {
   acceptor_.async_accept([this](const error_code& error, tcp::socket socket) {
     if (!acceptor_.is_open()) return;
-    if (error) {  // too many open files, for example: some will be closed
+    if (error) {  // too many open files, for example; some will be closed
       accept_timer_.expires_after(std::chrono::milliseconds(100));
       return accept_timer_.async_wait([this](const error_code& stopped) {
         if (!stopped) accept();

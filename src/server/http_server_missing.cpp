@@ -2,7 +2,7 @@
 
 #include "server/http_server.h"
 
-// In the place of http_server.cpp where Boost is not installed.
+// Replaces http_server.cpp where Boost is not installed.
 namespace jerboa::server {
 
 class HttpServer::Loop {};

@@ -9,12 +9,12 @@
 namespace jerboa::server {
 namespace {
 
-constexpr std::size_t most_method_bytes = 20, most_path_bytes = 200;
+constexpr std::size_t max_method_bytes = 20, max_path_bytes = 200;
 
 }  // namespace
 
 std::string logged(const HttpRequest& request) {
-  return fmt::format("{} {}", shortened(request.method, most_method_bytes), shortened(request.path, most_path_bytes));
+  return fmt::format("{} {}", shortened(request.method, max_method_bytes), shortened(request.path, max_path_bytes));
 }
 
 void log_line(std::string_view text) {
@@ -23,7 +23,7 @@ void log_line(std::string_view text) {
   ::localtime_r(&now, &parts);
   const std::string line =
       fmt::format("{:02}:{:02}:{:02} {}\n", parts.tm_hour, parts.tm_min, parts.tm_sec, printable_line(text));
-  std::fwrite(line.data(), 1, line.size(), stderr);  // in one call, so that lines of several threads do not mix
+  std::fwrite(line.data(), 1, line.size(), stderr);  // in one call, so that lines of several threads do not interleave
 }
 
 }  // namespace jerboa::server

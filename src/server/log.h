@@ -10,7 +10,7 @@ namespace jerboa::server {
 /// Writes a line with the time to standard error, without control characters. Any thread may call it.
 void log_line(std::string_view text);
 
-/// The method and the path of a request, cut to a length that a log can bear: anyone may send them.
+/// The method and path of a request, shortened, since clients may send any length.
 std::string logged(const HttpRequest& request);
 
 }  // namespace jerboa::server

@@ -9,8 +9,8 @@
 
 namespace jerboa::server {
 
-/// Decodes the tokens of an answer with their special tokens, which formats of calls consist of, where the text of a
-/// stream leaves them out.
+/// Decodes the tokens of an answer including special tokens, which call formats consist of; the text of a stream leaves
+/// them out.
 class MarkedText {
  public:
   MarkedText(const Tokenizer& tokenizer, const std::vector<std::int32_t>& prompt, const std::vector<std::string>& stop)

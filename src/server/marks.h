@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-// Looking for marks in text that arrives in pieces.
+// Finds marks in text that arrives in pieces.
 namespace jerboa::server {
 
 constexpr std::string_view white_space = " \n\r\t";
@@ -16,7 +16,7 @@ inline bool may_become(std::string_view text, std::string_view whole) {
   return text.size() < whole.size() && starts_with(whole, text);
 }
 
-/// The length of the longest end of `text` that is a beginning of `mark`.
+/// The length of the longest suffix of `text` that is a prefix of `mark`.
 inline std::size_t held_length(std::string_view text, std::string_view mark) {
   for (std::size_t length = std::min(text.size(), mark.size() - 1); length > 0; --length)
     if (starts_with(mark, text.substr(text.size() - length))) return length;

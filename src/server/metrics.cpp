@@ -10,7 +10,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// What is reported of each model that is loaded.
+// A metric of a loaded model.
 struct Reported {
   const char *name, *type, *help;
   std::function<double(const ModelWorker::Status& status)> value;
@@ -95,7 +95,7 @@ class Metrics::CountedExchange final : public Exchange {
   void note(std::string text) override { note_ = std::move(text); }
 
  private:
-  // What programs and the page ask for every few seconds.
+  // Paths that programs and the page poll every few seconds.
   static bool is_polled(const std::string& path) {
     return path == "/health" || path == "/metrics" || path == "/v1/metrics";
   }

@@ -20,11 +20,11 @@ struct ModelMetrics {
   ModelWorker::Status status;
 };
 
-/// Counts requests and their answers, and writes a line of the log for each.
+/// Counts requests and answers, and logs a line for each.
 class Metrics {
  public:
   explicit Metrics(bool logs_requests = false) : logs_requests_(logs_requests) {}
-  /// Passes everything on to `exchange`, and counts it under the name of a route.
+  /// Wraps `exchange` to count its answer under the name of a route.
   std::shared_ptr<Exchange> count(const HttpRequest& request, const std::string& route,
                                   std::shared_ptr<Exchange> exchange);
   /// Prometheus's text format.

@@ -34,7 +34,7 @@ ModelPool::~ModelPool() {
   }
   ended_.notify_all();
   watch_.join();
-  // One that needs room asks the others for it, so all of them are there until the last has stopped.
+  // A worker that needs memory asks the others for it, so all of them must exist until the last one has stopped.
   for (const auto& worker : workers_) worker->stop();
 }
 

@@ -12,8 +12,8 @@
 
 namespace jerboa::server {
 
-/// The models that a server has by name. They are loaded when they are first asked for, and go when others need their
-/// memory, those first that were not used for longest.
+/// The server's models by name. Models are loaded on their first request, and unloaded when others need their memory,
+/// least recently used first.
 class ModelPool {
  public:
   ModelPool(std::vector<ServedModel> models, const WorkerOptions& options, std::int64_t memory);
@@ -21,7 +21,7 @@ class ModelPool {
   ModelPool(const ModelPool&) = delete;
   ModelPool& operator=(const ModelPool&) = delete;
 
-  /// The first one if no name is given; throws ApiError 404 if there is none of that name.
+  /// The first model if the name is empty; throws ApiError 404 if there is none of that name.
   ModelWorker& find(std::string_view name);
   const std::vector<std::unique_ptr<ModelWorker>>& workers() const { return workers_; }
   std::vector<ModelMetrics> metrics() const;
@@ -35,7 +35,7 @@ class ModelPool {
   std::mutex mutex_;
   std::condition_variable ended_;
   bool is_over_ = false;
-  std::thread watch_;  // of requests that wait for too long, and of models that nobody asks
+  std::thread watch_;  // times out waiting requests, and unloads idle models
 };
 
 }  // namespace jerboa::server

@@ -11,7 +11,7 @@ namespace jerboa::server {
 namespace {
 
 constexpr std::chrono::milliseconds rest_period(5);
-constexpr double encoder_wait_seconds = 1;  // for other models to make room, while texts of this one stand still
+constexpr double encoder_wait_seconds = 1;  // for other models to make room, while this one generates nothing
 
 std::string readable(std::int64_t bytes) {
   return bytes < (std::int64_t{1} << 30) ? fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20))
@@ -55,7 +55,7 @@ void ModelWorker::stop() {
     is_stopped_ = true;
   }
   changed_.notify_all();
-  if (thread_.joinable()) thread_.join();  // which no other thread touches once it is stopped
+  if (thread_.joinable()) thread_.join();  // no other thread touches it once the worker is stopped
 }
 
 void ModelWorker::reserve(std::int64_t bytes, const std::function<bool()>& gives_up) {
@@ -77,14 +77,14 @@ void ModelWorker::ensure_loaded(const std::function<bool()>& gives_up) {
   std::shared_ptr<LoadedModel> loaded;
   if (options_.logs_loading) log_line(fmt::format("loading {}", served_.name));
   try {
-    // What comes later, the encoder of a decoder, must not keep texts waiting.
+    // An encoder that is loaded later, for a decoder, must not hold up texts.
     auto is_loading = std::make_shared<bool>(true);
     loaded = std::make_shared<LoadedModel>(served_, options_.model, [=, this](std::int64_t bytes) {
       const double since = steady_seconds();
       reserve(bytes, [&] { return *is_loading ? gives_up() : steady_seconds() > since + encoder_wait_seconds; });
     });
     *is_loading = false;
-    last_used_ = steady_seconds();  // before look_after() sees it, which unloads what was idle for too long
+    last_used_ = steady_seconds();  // before look_after() sees it, which unloads models that were idle for too long
     const std::lock_guard lock(mutex_);
     model_ = loaded;
   } catch (const ApiError&) {
@@ -182,7 +182,7 @@ void ModelWorker::run() {
   left_calls_.clear();
 }
 
-// While tools are called, there may be nothing to compute.
+// While tools run, there may be nothing to compute.
 void ModelWorker::rest() {
   const auto is_waiting = [](const std::shared_ptr<Task>& task) { return task->is_waiting(); };
   if (active_.empty() || !std::all_of(active_.begin(), active_.end(), is_waiting)) return;
@@ -190,7 +190,7 @@ void ModelWorker::rest() {
   changed_.wait_for(lock, rest_period, [this] { return is_stopped_ || !arrived_.empty(); });
 }
 
-// False once it is over.
+// Returns false once the worker is stopped.
 bool ModelWorker::wait_for_work() {
   forget_ended_calls();
   std::unique_lock lock(mutex_);
@@ -206,7 +206,7 @@ bool ModelWorker::wait_for_work() {
   return true;
 }
 
-// Tasks stay where look_after() finds them until the model is there. Nobody may be left to load it for.
+// Tasks stay where look_after() finds them until the model is loaded; all of them may have been abandoned by then.
 bool ModelWorker::load_for_tasks() {
   if (model_) return true;
   const auto gives_up = [this] {
@@ -263,7 +263,7 @@ void ModelWorker::start_tasks() {
 }
 
 void ModelWorker::pump_tasks() {
-  last_used_ = steady_seconds();  // before anyone hears of it, so that models are in the order in which they were asked
+  last_used_ = steady_seconds();  // before anyone is notified, so that models stay ordered by last use
   const auto is_finished = [](const std::shared_ptr<Task>& task) {
     try {
       return task->is_abandoned() || task->pump();
@@ -284,7 +284,7 @@ void ModelWorker::pump_tasks() {
   unfinished_ -= ended - (left_calls_.size() - calls_before);
 }
 
-// Texts of other requests must not wait until tools hear of it.
+// Does not wait until tools notice the cancellation, which would hold up other requests.
 void ModelWorker::cancel_calls(Task& task) {
   std::unique_ptr<RunningCalls> calls = task.take_calls();
   if (!calls) return;
@@ -292,7 +292,7 @@ void ModelWorker::cancel_calls(Task& task) {
   left_calls_.push_back(std::move(calls));
 }
 
-// A request is unfinished as long as its calls are, so that the queue limits them as well.
+// A request counts as unfinished until its calls have ended, so the queue's limit covers them, too.
 void ModelWorker::forget_ended_calls() {
   const std::size_t ended = std::erase_if(left_calls_, [](const auto& calls) { return calls->are_done(); });
   if (ended == 0) return;

@@ -18,14 +18,14 @@
 
 namespace jerboa::server {
 
-/// The memory that models may take together. A model that is to be loaded waits until idle ones have made room.
+/// The memory that all models share. A model waits to be loaded until idle ones have made room.
 class MemoryBudget {
  public:
-  explicit MemoryBudget(std::int64_t bytes) : bytes_(bytes) {}  ///< 0: any amount
+  explicit MemoryBudget(std::int64_t bytes) : bytes_(bytes) {}  ///< 0: unlimited
 
   bool is_limited() const { return bytes_ > 0; }
   std::int64_t bytes() const { return bytes_; }
-  /// Asks idle models to go until there is room; false if `gives_up` becomes true first.
+  /// Asks idle models to unload until there is room; returns false if `gives_up` becomes true first.
   bool take(std::int64_t bytes, const std::function<bool()>& ask_one_to_go, const std::function<bool()>& gives_up);
   void give_back(std::int64_t bytes);
 
@@ -37,14 +37,13 @@ class MemoryBudget {
 
 struct WorkerOptions {
   LanguageModelOptions model = {};
-  int queue = 256;          ///< the most unfinished requests: 429
-  double seconds = 600;     ///< that a request may wait: 504
-  double idle_seconds = 0;  ///< after which a model that nobody asks goes; 0: never
+  int queue = 256;          ///< limit of unfinished requests: 429
+  double seconds = 600;     ///< limit of a request's waiting time: 504
+  double idle_seconds = 0;  ///< after which an unused model is unloaded; 0: never
   bool logs_loading = false;
 };
 
-/// One model and the thread that computes its texts, which begins when the model is first asked for. Any thread may
-/// call anything.
+/// A model and the thread that runs it, which starts with the model's first request. Any thread may call anything.
 class ModelWorker {
  public:
   ModelWorker(ServedModel served, WorkerOptions options, MemoryBudget& budget, std::function<bool()> make_room);
@@ -52,18 +51,18 @@ class ModelWorker {
   ModelWorker(const ModelWorker&) = delete;
   ModelWorker& operator=(const ModelWorker&) = delete;
 
-  /// Ends the thread, and whatever it is doing. Nothing is computed, loaded or unloaded after that.
+  /// Ends the thread, whatever it is doing. After that, nothing is computed, loaded or unloaded.
   void stop();
   const ServedModel& served() const { return served_; }
-  /// Loads the model, if it is not loaded, before there is work; throws what went wrong.
+  /// Loads the model ahead of its first request, unless it is loaded; throws if that fails.
   void load();
-  /// Throws ApiError 429 if too many requests are unfinished, and 503 once it is stopped.
+  /// Throws ApiError 429 if too many requests are unfinished, and 503 once the worker is stopped.
   void submit(std::shared_ptr<Task> task);
-  /// If it is idle, gives the model's memory back soon.
+  /// If the model is idle, unloads it soon.
   bool ask_to_unload();
   bool is_idle() const;
-  /// Answers requests that waited for too long, for the model to be loaded or for a step to end, and unloads a model
-  /// that was idle for too long. To be called now and then.
+  /// Answers requests that have waited too long, for the model to be loaded or for a step to end, and unloads the model
+  /// if it was idle for too long. To be called regularly.
   void look_after();
 
   struct Status {
@@ -98,7 +97,7 @@ class ModelWorker {
   MemoryBudget& budget_;
   std::function<bool()> make_room_;
 
-  mutable std::mutex mutex_;  // of what follows
+  mutable std::mutex mutex_;  // guards the members below
   std::condition_variable changed_;
   Tasks arrived_;
   std::size_t unfinished_ = 0;
@@ -106,8 +105,8 @@ class ModelWorker {
   std::shared_ptr<LoadedModel> model_;
   std::atomic<double> last_used_ = 0;
 
-  Tasks active_;                                           // of the thread alone
-  std::vector<std::unique_ptr<RunningCalls>> left_calls_;  // the same: cancelled, and not ended yet
+  Tasks active_;                                           // used by the model's thread only
+  std::vector<std::unique_ptr<RunningCalls>> left_calls_;  // likewise: cancelled calls that have not ended yet
   std::int64_t taken_bytes_ = 0;
   std::thread thread_;
 };

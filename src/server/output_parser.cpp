@@ -22,7 +22,7 @@ void emit(OutputEvents& out, Kind kind, std::string text) {
     out.push_back({kind, std::move(text)});
 }
 
-// Thoughts between <think> and </think>, text, and calls between marks.
+// Parses thoughts between <think> and </think>, text, and calls between marks.
 class MarkedParser final : public OutputParser {
  public:
   MarkedParser(const ToolFormat& format, const OutputParserOptions& options)
@@ -117,11 +117,11 @@ class MarkedParser final : public OutputParser {
 
   bool read_text(bool is_end, OutputEvents& out) {
     if (pending_.empty()) return false;
-    const bool looks = has_tools_ && !format_.open.empty();
-    std::size_t found = looks ? pending_.find(format_.open) : std::string::npos;
-    std::size_t held = looks && !is_end ? held_length(pending_, format_.open) : 0;
+    const bool expects_calls = has_tools_ && !format_.open.empty();
+    std::size_t found = expects_calls ? pending_.find(format_.open) : std::string::npos;
+    std::size_t held = expects_calls && !is_end ? held_length(pending_, format_.open) : 0;
     std::string_view mark = format_.open;
-    if (looks && format_.syntax == CallSyntax::elements) {  // models forget the mark
+    if (expects_calls && format_.syntax == CallSyntax::elements) {  // models sometimes leave out the mark
       const std::size_t function = pending_.find(ElementReader::beginning);
       if (function < found) mark = {};
       found = std::min(found, function);
@@ -130,7 +130,7 @@ class MarkedParser final : public OutputParser {
     const std::size_t shown = found != std::string::npos ? found : pending_.size() - held;
     std::string text = pending_.substr(0, shown);
     // White space before a call is not part of the text.
-    if (looks && !is_end) {
+    if (expects_calls && !is_end) {
       const std::size_t last = text.find_last_not_of(white_space);
       const std::size_t kept = last == std::string::npos ? 0 : last + 1;
       if (found == std::string::npos && kept < text.size()) text.resize(kept);
@@ -177,7 +177,7 @@ class MarkedParser final : public OutputParser {
     return begin_named_call(first, out);
   }
 
-  // NAME {…} or NAME [ARGS] {…}: read as the object that it stands for.
+  // Parses NAME {…} or NAME [ARGS] {…} as the equivalent object.
   bool begin_named_call(std::size_t first, OutputEvents& out) {
     const std::size_t brace = pending_.find('{');
     if (brace == std::string::npos) return false;
@@ -222,7 +222,7 @@ class MarkedParser final : public OutputParser {
     }
     pending_.erase(0, taken);
     OutputEvents arrived = std::exchange(out, {});
-    append(out, std::move(arrived));  // one event for arguments that arrived together
+    append(out, std::move(arrived));  // one event for all arguments that arrived together
     if (reader_->has_failed()) {
       if (!reader_->has_begun_call()) emit(out, Kind::content, mark_ + reader_->text());
       reader_.reset();
@@ -252,7 +252,7 @@ class MarkedParser final : public OutputParser {
   std::vector<Tool> tools_;
   State state_;
   bool is_first_thought_ = true, is_in_list_ = false, is_value_alone_ = false;
-  std::string mark_;  // of the call that is read, should it turn out to be text
+  std::string mark_;  // mark of the current call, which becomes text if this is not one
   std::unique_ptr<CallReader> reader_;
 };
 
@@ -271,7 +271,7 @@ class ChannelParser final : public OutputParser {
     while (is_in_body_ ? read_body(is_end, out) : read_head(out)) {
     }
     if (!is_end) return;
-    if (!has_read_head_) emit(out, Kind::content, std::move(pending_));  // a model that does not keep to the format
+    if (!has_read_head_) emit(out, Kind::content, std::move(pending_));  // the model does not keep to the format
     pending_.clear();
   }
 
@@ -289,7 +289,7 @@ class ChannelParser final : public OutputParser {
     return true;
   }
 
-  // The tool that a message is for; "" if it is for the user.
+  // The tool that a message is addressed to; "" if it is for the user.
   static std::string tool_in(const std::string& head) {
     constexpr std::string_view functions = "functions.";
     const std::string recipient = word_after(head, "to=");

@@ -10,15 +10,15 @@
 
 namespace jerboa::server {
 
-/// Separates what a model writes into thoughts, text and calls of tools, piece by piece. Text that may be the beginning
-/// of a mark is held back until that is known. A call that turns out not to be one is text.
+/// Splits a model's output into thoughts, text and tool calls, as it arrives. Text that may be the beginning of a mark
+/// is held back until that is certain. A malformed call is passed on as text.
 class OutputParser {
  public:
   virtual ~OutputParser() = default;
   OutputEvents feed(std::string_view text);
-  /// The end of the answer.
+  /// Signals the end of the answer.
   OutputEvents finish();
-  /// What comes next belongs to thoughts.
+  /// Whether further output belongs to thoughts.
   virtual bool is_in_thoughts() const = 0;
 
  protected:
@@ -27,18 +27,18 @@ class OutputParser {
 };
 
 struct OutputParserOptions {
-  bool has_tools = false;       ///< otherwise what looks like a call is text
-  bool is_in_thoughts = false;  ///< the prompt has begun them
-  /// With their schemas, for formats that write arguments as plain text.
+  bool has_tools = false;       ///< otherwise calls are passed on as text
+  bool is_in_thoughts = false;  ///< the prompt has opened thoughts
+  /// Their schemas are needed for formats that write arguments as plain text.
   std::vector<Tool> tools = {};
 };
 
-/// Adds events, joined with those of the same kind before them.
+/// Appends events, merging them with preceding ones of the same kind.
 void append(OutputEvents& events, OutputEvents more);
 
 std::unique_ptr<OutputParser> make_output_parser(const ToolFormat& format, const OutputParserOptions& options);
 
-/// Whether a rendered prompt ends within thoughts that the model is to continue.
+/// Whether a rendered prompt ends inside thoughts that the model is to continue.
 bool ends_in_thoughts(std::string_view prompt);
 
 }  // namespace jerboa::server

@@ -5,7 +5,7 @@
 
 namespace jerboa::server {
 
-/// A file of the chat page, which is part of the program.
+/// A file of the chat page, embedded in the program.
 struct PageFile {
   std::string_view path, type, content;
 };

@@ -25,23 +25,23 @@ struct Usage {
   std::int64_t prompt_tokens = 0, completion_tokens = 0, cached_tokens = 0, reasoning_tokens = 0;
 };
 
-/// Receives what a request's texts are made of, and writes the answer to an exchange.
+/// Receives the output of a request's choices, and writes the answer to an exchange.
 class Reply {
  public:
   Reply(std::shared_ptr<Exchange> exchange, bool streams) : exchange_(std::move(exchange)), streams_(streams) {}
   virtual ~Reply() = default;
 
-  /// The request was accepted by this model.
+  /// Called when a model has accepted the request.
   void begin(const std::string& model);
-  /// More of one of the texts.
+  /// Adds output of one of the choices.
   virtual void add(int choice, const OutputEvents& events, const std::vector<TokenLogprob>& logprobs) = 0;
-  /// A tool of the server was called for the answer.
+  /// Reports a call of one of the server's tools.
   virtual void add_server_call(const ServerCall& call) { (void)call; }
   virtual void end(int choice, StopReason reason) = 0;
   virtual void finish(const Usage& usage) = 0;
-  /// Instead of finish(); at any time.
+  /// Called instead of finish(), at any time.
   virtual void fail(const ApiError& error);
-  /// For the log.
+  /// Adds the token counts to the log line.
   void note(const Usage& usage);
   bool is_abandoned() const { return exchange_->is_closed(); }
 

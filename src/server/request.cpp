@@ -49,7 +49,7 @@ std::vector<std::int32_t> tokens_of(const Json& list, const Fields& fields, std:
   std::vector<std::int32_t> out;
   for (const Json& token : list) {
     if (!token.is_number_integer() || token.get<std::int64_t>() < 0 || token.get<std::int64_t>() > max_int)
-      fields.fail(name, "holds something that is not a token id");
+      fields.fail(name, "contains something that is not a token id");
     out.push_back(token.get<std::int32_t>());
   }
   return out;
@@ -139,7 +139,7 @@ void read_sampling(const Fields& fields, const RequestLimits& limits, Generation
   out.model = fields.text("model").value_or("");
   out.temperature = as_float(fields.number("temperature", 0, 100));
   out.top_p = as_float(fields.number("top_p", 0, 1));
-  if (out.top_p == 0.0f) out.top_p = 1e-6f;  // some clients mean the likeliest token by it
+  if (out.top_p == 0.0f) out.top_p = 1e-6f;  // some clients mean greedy sampling by it
   out.min_p = as_float(fields.number("min_p", 0, 1));
   out.top_k = as_int(fields.integer("top_k", 0, max_int));
   out.repetition_penalty = as_float(fields.number("repetition_penalty", 0.01, 100));
@@ -158,7 +158,7 @@ void read_max_tokens(const Fields& fields, std::string_view name, const RequestL
   const int most = limits.max_tokens > 0 ? limits.max_tokens : max_int;
   const Json* given = fields.find(name);
   if (given != nullptr && *given == -1)
-    out.max_tokens = most;  // as much as there is room for, as some clients say it
+    out.max_tokens = most;  // some clients ask for all that the context allows in this way
   else if (const auto tokens = fields.integer(name, 1, most))
     out.max_tokens = static_cast<int>(*tokens);
 }
@@ -194,7 +194,7 @@ std::string content_text(const Json& content, const std::string& where) {
     const Fields part(content[i], fmt::format("{}[{}]", where, i));
     const std::string type = part.required_text("type");
     if (type != "text" && type != "input_text" && type != "output_text")
-      part.fail("type", fmt::format("is {}, but this server takes text alone", in_quotes(type)));
+      part.fail("type", fmt::format("is {}, but this server accepts only text", in_quotes(type)));
     out += part.required_text("text");
   }
   return out;
@@ -208,7 +208,7 @@ Json call_arguments(const Json& arguments, const std::string& where) {
   try {
     return parse_ordered_json(text, where);
   } catch (const FileError&) {
-    return text;  // a model may have written it
+    return text;  // malformed arguments that a model may have written
   }
 }
 
@@ -218,7 +218,7 @@ void add_tool(const Fields& function, const RequestLimits& limits, ChatRequest& 
   for (const char c : name)
     if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' ||
           c == '.'))
-      function.fail("name", "may hold letters, digits, _, - and . alone");
+      function.fail("name", "may contain only letters, digits, _, - and .");
   if (out.tools.size() >= static_cast<std::size_t>(limits.tools))
     throw ApiError(400, fmt::format("tools may list at most {} functions", limits.tools), "tools");
   Json parameters = {{"type", "object"}, {"properties", Json::object()}};

@@ -7,7 +7,8 @@ namespace {
 
 using Kind = OutputEvent::Kind;
 
-// The answer is a list of items: thoughts, a message, calls. As events, each is added, grows and is done.
+// Writes the answer as a list of items: thoughts, a message, calls. As events, each item is added, grows and is
+// completed.
 class ResponsesReply final : public Reply {
  public:
   ResponsesReply(std::shared_ptr<Exchange> exchange, const ChatRequest& request)
@@ -21,7 +22,7 @@ class ResponsesReply final : public Reply {
     }
   }
 
-  /// An item as OpenAI's own tools give it.
+  /// Adds an item like those of OpenAI's own tools.
   void add_server_call(const ServerCall& call) override {
     close_item();
     Item item{.kind = Kind::call,
@@ -63,7 +64,7 @@ class ResponsesReply final : public Reply {
   struct Item {
     Kind kind;  // content, reasoning or call
     std::string id, call_id, name, text;
-    std::optional<ToolOutput> output = {};  // of a tool of the server
+    std::optional<ToolOutput> output = {};  // if the server called the tool
   };
 
   static bool continues(const Item& item, Kind kind) {

@@ -4,11 +4,11 @@
 #include "server/api_error.h"
 #include "server/request_parts.h"
 
-// The format of /v1/responses, turned into a chat request.
+// Converts requests of /v1/responses to chat requests.
 namespace jerboa::server {
 namespace {
 
-// Calls, and the text before them, are one message of the assistant: strict templates refuse two in a row.
+// Merges calls and the text before them into one message of the assistant: strict templates refuse two in a row.
 void add_call(const Fields& item, Json& messages) {
   const Json* arguments = item.find("arguments");
   const Json function = {

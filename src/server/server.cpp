@@ -8,7 +8,7 @@
 
 namespace jerboa::server {
 
-// The threads of the models hold exchanges of the HTTP server, and are joined before it goes.
+// The models' threads hold exchanges of the HTTP server, so they are joined before it is destroyed.
 struct Server::Parts {
   Parts(std::vector<ServedModel> models, const ServerOptions& options)
       : pool(std::make_unique<ModelPool>(std::move(models), worker_options(options), options.memory)),

@@ -19,25 +19,26 @@ struct ServerOptions {
   RequestLimits limits = {};
   std::string api_key = {};            ///< that clients must send; "": none
   std::vector<std::string> cors = {};  ///< origins of other pages that may use the server
-  int queue = 256;                     ///< the most unfinished requests of a model: 429
-  std::int64_t memory = 0;             ///< for weights and caches of all models together; 0: any amount
-  double idle_seconds = 0;             ///< after which a model that nobody asks goes; 0: never
-  bool is_quiet = true;                ///< requests and loading are not logged; errors are
+  int queue = 256;                     ///< limit of a model's unfinished requests: 429
+  std::int64_t memory = 0;             ///< for weights and caches of all models together; 0: unlimited
+  double idle_seconds = 0;             ///< after which an unused model is unloaded; 0: never
+  bool is_quiet = true;                ///< logs errors, but neither requests nor loading
   LanguageModelOptions model = {};
-  ServerTools tools = {};  ///< that the server calls itself, for requests that ask for it
+  ServerTools tools = {};  ///< tools that the server calls itself, for requests that ask for it
 };
 
-/// OpenAI's API over HTTP for a number of models.
+/// An HTTP server with OpenAI's API for a number of models.
 class Server {
  public:
-  /// Binds the port; throws UsageError if that is not possible.
+  /// Binds the port; throws UsageError if that fails.
   Server(std::vector<ServedModel> models, const ServerOptions& options);
   ~Server();
 
-  /// Loads the first model, instead of waiting until it is asked for.
+  /// Loads the first model at once, instead of on its first request.
   void load_first();
   int port() const;
-  /// Serves until drain(), or until a signal if HttpOptions::handles_signals; `on_ready` is called once these are.
+  /// Serves until drain(), or until a signal if HttpOptions::handles_signals; calls `on_ready` once signals are
+  /// handled.
   void run(const std::function<void()>& on_ready = {});
   /// Lets run() return once all requests have been answered. Any thread may call it.
   void drain();

@@ -16,7 +16,7 @@ Json parsed_arguments(const std::string& text) {
   return parse_ordered_json(text, "the arguments");
 }
 
-// Templates read the arguments as an object; what is not one stays the text that it is.
+// Templates read arguments as an object; anything else is passed as text.
 Json arguments_json(const std::string& text) {
   try {
     Json arguments = parsed_arguments(text);
@@ -35,7 +35,7 @@ ToolOutput perform(const std::vector<ServerTool>& tools, const WrittenCall& call
   if (tool == tools.end()) {
     std::vector<std::string> names;
     for (const ServerTool& one : tools) names.push_back(one.name);
-    return {fmt::format("there is no tool {}; there are {}", in_quotes(call.name), fmt::join(names, ", ")), true};
+    return {fmt::format("there is no tool {}; available: {}", in_quotes(call.name), fmt::join(names, ", ")), true};
   }
   try {
     const Json arguments = parsed_arguments(call.arguments);

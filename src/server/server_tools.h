@@ -16,53 +16,53 @@ struct ToolOutput {
   bool is_error = false;
 };
 
-/// A tool that the server calls itself, for requests that ask for that.
+/// A tool that the server calls itself, for requests that ask for it.
 struct ServerTool {
   std::string name, description;
   Json parameters = {};  ///< a JSON schema
-  /// Any thread may call it; it throws if the call fails, and should end soon once it is cancelled.
+  /// Any thread may call it; it throws if the call fails, and should return soon once it is cancelled.
   std::function<ToolOutput(const Json& arguments, const std::function<bool()>& is_cancelled)> call = {};
 };
 
 struct ServerTools {
   std::vector<ServerTool> tools = {};
-  int rounds = 8;  ///< of calls in an answer; after them the model must answer without
+  int rounds = 8;  ///< of calls in an answer; after that, the model must answer without tools
 };
 
-/// A call as a model wrote it.
+/// A call as the model wrote it.
 struct WrittenCall {
   std::string name;
-  std::string arguments;  ///< JSON, if the model made no mistake
+  std::string arguments;  ///< valid JSON, unless the model made a mistake
 };
 
-/// A call, and what came of it.
+/// A call and its result.
 struct ServerCall : WrittenCall {
   ToolOutput output = {};
 };
 
-/// Performs a call. What goes wrong with it is its output, so that the model can do better.
+/// Performs a call. An error becomes the call's output, so that the model can correct itself.
 ToolOutput perform(const std::vector<ServerTool>& tools, const WrittenCall& call,
                    const std::function<bool()>& is_cancelled);
 
-/// What a model said and called, as a message in OpenAI's form; `ids` are those of the calls.
+/// A model's text and calls as a message in OpenAI's form; `ids` are the ids of the calls.
 Json assistant_message(const std::string& text, const std::vector<WrittenCall>& calls,
                        const std::vector<std::string>& ids);
-/// What a call returned, as a message in OpenAI's form.
+/// The result of a call as a message in OpenAI's form.
 Json tool_message(const std::string& id, const WrittenCall& call, const ToolOutput& output);
 
-/// Calls that are performed on a thread of their own, one after another.
+/// Calls that run one after another on a thread of their own.
 class RunningCalls {
  public:
-  /// They are cancelled after so many seconds. The tools must outlive it.
+  /// The calls are cancelled after this many seconds. The tools must outlive the object.
   RunningCalls(const ServerTools& tools, std::vector<WrittenCall> calls, double seconds);
-  /// Cancels them, and waits for their end, which may take a while.
+  /// Cancels the calls, and waits until they have ended, which may take a while.
   ~RunningCalls();
   RunningCalls(const RunningCalls&) = delete;
   RunningCalls& operator=(const RunningCalls&) = delete;
 
   void cancel() { is_cancelled_ = true; }
   bool are_done() const;
-  /// With their outputs.
+  /// Returns the calls with their outputs.
   std::vector<ServerCall> take() { return calls_.get(); }
 
  private:
@@ -70,7 +70,7 @@ class RunningCalls {
   std::future<std::vector<ServerCall>> calls_;
 };
 
-/// The tools as requests describe them: of chats, or of responses.
+/// The tools in the form of a chat request, or of a responses request.
 Json tools_json(const std::vector<ServerTool>& tools, bool of_chat = true);
 
 }  // namespace jerboa::server

@@ -13,7 +13,7 @@ std::string template_of(LanguageModel& model) {
   return model.has_chat_template() ? model.model().chat_template()->source() : std::string();
 }
 
-// Folders of sentence-transformers may keep config.json further down.
+// sentence-transformers may keep config.json in a subfolder.
 bool is_encoder(const std::filesystem::path& path) {
   if (!std::filesystem::is_directory(path)) return false;
   if (!std::filesystem::exists(path / "config.json")) return std::filesystem::exists(path / "modules.json");

@@ -16,21 +16,20 @@
 
 namespace jerboa::server {
 
-/// Of a clock that only goes forward.
+/// The time of a monotonic clock.
 double steady_seconds();
 
 struct ServedModel {
   std::string name;
   std::filesystem::path path;
-  int drafts = 0;                          ///< the most tokens that are drafted per step
-  std::filesystem::path draft_model = {};  ///< by default drafts are looked up in the text so far
+  int drafts = 0;                          ///< limit of drafted tokens per step
+  std::filesystem::path draft_model = {};  ///< "": drafts are looked up in the text so far
 };
 
-/// A model that is loaded, with what the server knows about it: a decoder, which generates text, or an encoder, which
-/// only embeds it.
+/// A loaded model: a decoder, which generates text, or an encoder, which only embeds it.
 class LoadedModel {
  public:
-  /// `reserve` is called with the size of what is allocated, before it is; it throws if there is no room.
+  /// Called with the number of bytes before they are allocated; throws if there is no room.
   using Reserve = std::function<void(std::int64_t bytes)>;
   LoadedModel(ServedModel served, LanguageModelOptions options, Reserve reserve);
 
@@ -39,16 +38,17 @@ class LoadedModel {
   /// Throws ApiError if the model does not generate text.
   LanguageModel& language();
   const LanguageModel& language() const;
-  /// For embeddings. That of a decoder is loaded when it is first asked for, with weights of its own.
+  /// The encoder for embeddings. A decoder's is loaded on first use, with weights of its own.
   TextEncoder& encoder();
-  /// Weights, caches and recurrent states, those of the draft model included.
+  /// Weights, caches and recurrent states, including those of the draft model.
   std::int64_t bytes() const { return bytes_; }
   int context() const { return language_ ? language_->context() : encoder_->context(); }
 
   const ChatFormat& chat_format() const { return chat_format_; }
   int drafts() const { return served_.drafts; }
 
-  /// The tokens of a text. Throws ApiError if they exceed the context, without tokenising all of what obviously does.
+  /// The tokens of a text. Throws ApiError if they exceed the context; a text that is far too long is not even
+  /// tokenised.
   std::vector<std::int32_t> encode(const std::string& text, bool add_special) const;
   void check_length(std::size_t tokens) const;
 
@@ -65,31 +65,31 @@ class LoadedModel {
   bool has_room_for_encoder_ = false;
 };
 
-/// A request that needs a model. All calls come from the model's thread, between steps; one that was not started may
-/// fail on another.
+/// A request that needs a model. All calls come from the model's thread, between steps; only fail() of a task that was
+/// not started may come from another.
 class Task {
  public:
-  /// With the time for its answer, which begins now.
+  /// The time limit of the answer starts now.
   explicit Task(double seconds) : deadline_(steady_seconds() + seconds) {}
   virtual ~Task() = default;
   double seconds_left() const { return deadline_ - steady_seconds(); }
-  /// Throws if the request cannot be done; fail() is called then.
+  /// Throws if the request cannot be served; fail() is called then.
   virtual void start(LoadedModel& model) = 0;
-  /// Passes on what was computed; returns whether everything is.
+  /// Passes on new output; returns true once the answer is complete.
   virtual bool pump() = 0;
-  /// It waits for something other than the model.
+  /// Whether it waits for something other than the model.
   virtual bool is_waiting() const { return false; }
-  /// Calls of tools that have not ended, for whoever ends the task to wait for: cancelling them takes time.
+  /// Tool calls that have not ended. Whoever ends the task must wait for them, because cancelling takes time.
   virtual std::unique_ptr<RunningCalls> take_calls() { return nullptr; }
   virtual void fail(const ApiError& error) = 0;
-  /// Nobody waits for it any more.
+  /// Whether nobody waits for the answer any more.
   virtual bool is_abandoned() const = 0;
 
  private:
   double deadline_;
 };
 
-/// No answer was ready within the time that a request may take.
+/// The error of a request without an answer within its time limit.
 ApiError late(double seconds);
 
 }  // namespace jerboa::server

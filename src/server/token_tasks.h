@@ -9,11 +9,11 @@
 
 namespace jerboa::server {
 
-/// A task that is done at once: its answer is the result of a function.
+/// A task that takes a single step: its answer is the function's result.
 std::unique_ptr<Task> make_call_task(std::function<Json(LoadedModel& model)> call, std::shared_ptr<Exchange> exchange,
                                      const RequestLimits& limits);
 
-/// {"tokens": […], "count": …} for {"content": …} or {"prompt": …}, or, with its template, for {"messages": […]}.
+/// {"tokens": […], "count": …} for {"content": …}, {"prompt": …} or, rendered by the chat template, {"messages": […]}.
 Json tokenize(LoadedModel& model, const Json& body);
 /// {"content": …} for {"tokens": […]}.
 Json detokenize(LoadedModel& model, const Json& body);

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::string_view recipient_opening = "<|channel|>commentary to=functions.";
 
-// In the order in which they are looked for: templates may mention the marks of a format further down.
+// In order of precedence: templates may mention the marks of a later format.
 const std::array<ToolFormat, 5>& formats() {
   static const std::array<ToolFormat, 5> all = {{
       {"harmony", {"<|channel|>"}, CallSyntax::channels, "", "", "arguments", true},
@@ -34,7 +34,7 @@ Json call_schema(const ToolFormat& format, const Tool& tool) {
           {"additionalProperties", false}};
 }
 
-// References in a tool's schema point into that schema, wherever it is put.
+// Adjusts the references in a tool's schema, which point into that schema, to its place in a larger one.
 void move_references(Json& schema, const std::string& prefix) {
   if (schema.is_array())
     for (Json& item : schema) move_references(item, prefix);
@@ -47,7 +47,7 @@ void move_references(Json& schema, const std::string& prefix) {
   }
 }
 
-// `root` is the schema of all parameters, into which the references of this one point.
+// `root` is the schema of all parameters, which references in `schema` point into.
 TextForm value_form(const JsonValue& root, const std::string& key, const Json& schema) {
   const std::string close = "</parameter>", end = "\n" + close + "\n";
   const Json* constants = schema.is_object() && schema.contains("enum") ? &schema["enum"] : nullptr;
@@ -59,7 +59,7 @@ TextForm value_form(const JsonValue& root, const std::string& key, const Json& s
   }
   const ValueTypes types = value_types(schema, json_value(root));
   if (types.empty() || types.contains("string")) {
-    // Who reads it ends the value at the first of them.
+    // Readers end the value at the first closing tag.
     return TextForm::sequence({TextForm::until(close), TextForm::text("\n")});
   }
   const std::string place = (Json::json_pointer("/properties") / key).to_string();
@@ -83,7 +83,7 @@ TextForm element_form(const Tool& tool) {
   return TextForm::sequence(std::move(parts));
 }
 
-// In Harmony's format a space ends the name, so that one name may be the beginning of another.
+// In Harmony's format a space ends the name, so one name may be a prefix of another.
 ForcedCall choose_tool(const ToolFormat& format, const std::vector<Tool>& tools) {
   const bool has_channels = format.syntax == CallSyntax::channels;
   std::vector<TextForm> names;

@@ -11,35 +11,35 @@
 
 namespace jerboa::server {
 
-/// How a call of a tool is written.
+/// The syntax of tool calls.
 enum class CallSyntax : std::uint8_t {
   objects,   ///< OPEN {"name": …, "arguments": …} CLOSE, as often as needed
-  bare,      ///< the same without marks: the answer as a whole is the object
+  bare,      ///< the same without marks: the whole answer is the object
   elements,  ///< OPEN <function=NAME> <parameter=KEY> VALUE </parameter> … </function> CLOSE
   list,      ///< OPEN [{"name": …, "arguments": …}, …] or OPEN NAME {…}
   channels   ///< messages to a recipient, with thoughts and text in other channels
 };
 
-/// A convention that models were trained on, recognised by the model's chat template.
+/// A call format that models were trained on, recognised by the model's chat template.
 struct ToolFormat {
   std::string_view name;
-  std::vector<std::string_view> signs;  ///< of the template: any one of them
+  std::vector<std::string_view> signs;  ///< text in the template, any of which identifies the format
   CallSyntax syntax;
   std::string_view open, close;
   std::string_view arguments_key;
-  bool has_special_marks;  ///< special tokens, which decoded text does not show
+  bool has_special_marks;  ///< its marks are special tokens, which decoded text leaves out
 };
 
-/// The format of a template, or Hermes's if it has none that is known.
+/// The format of a template; Hermes's if the template shows none that is known.
 const ToolFormat& tool_format_of(std::string_view template_source);
 const ToolFormat& tool_format_named(std::string_view name);
 
-/// How to make a model call a tool: the answer is begun for it, and what follows is held to a grammar.
+/// How to make a model call a tool: its answer starts with an opening, and a grammar constrains the rest.
 struct ForcedCall {
   std::string opening;
   std::shared_ptr<const Grammar> grammar;
-  /// The grammar is that of the tools' names alone: force_call() for the one that was chosen says how it goes on, with
-  /// an opening that begins with this one and the name. Marks that are special tokens cannot be part of a grammar.
+  /// The grammar covers only the tools' names: force_call() for the chosen one gives the rest, with an opening that
+  /// starts with this one and the name. Needed because marks that are special tokens cannot be part of a grammar.
   bool chooses_tool = false;
 };
 ForcedCall force_call(const ToolFormat& format, const std::vector<Tool>& tools, bool parallel, bool names_follow_marks);

@@ -5,7 +5,7 @@
 namespace jerboa::server {
 namespace {
 
-constexpr int most_schemas = 100;  // that a value's types are collected from; beyond them, any type is allowed
+constexpr int max_schemas = 100;  // limit of the schemas examined per value; beyond it, any type is allowed
 
 std::string type_of(const Json& value) {
   if (value.is_number()) return value.is_number_integer() ? "integer" : "number";
@@ -17,7 +17,7 @@ bool is_allowed(const Json& value, const ValueTypes& types) {
   return types.empty() || types.contains(type) || (type == "integer" && types.contains("number"));
 }
 
-// Models write Python's constants as well, which some templates show.
+// Models also write Python's constants, which some templates show.
 Json parsed(const std::string& text) {
   if (text == "True") return true;
   if (text == "False") return false;
@@ -25,14 +25,14 @@ Json parsed(const std::string& text) {
   return Json::parse(text, nullptr, false);
 }
 
-// Collects the types that a schema allows, each schema that it refers to once.
+// Collects the types that a schema allows, following each reference once.
 class TypeCollector {
  public:
   explicit TypeCollector(const Json& root) : root_(root) {}
 
   void add(const Json& schema) {
     if (is_any_) return;
-    if (!schema.is_object() || ++schemas_ > most_schemas) {
+    if (!schema.is_object() || ++schemas_ > max_schemas) {
       is_any_ = true;
     } else if (const auto reference = schema.find("$ref"); reference != schema.end()) {
       add_target(reference->is_string() ? reference->get<std::string>() : "");
@@ -56,7 +56,7 @@ class TypeCollector {
     if (!visited_.insert(target).second) return;
     try {
       if (target.starts_with("#/")) return add(root_.at(Json::json_pointer(target.substr(1))));
-    } catch (const Json::exception&) {  // it points nowhere
+    } catch (const Json::exception&) {  // dangling reference
     }
     is_any_ = true;
   }

@@ -13,7 +13,7 @@
 
 namespace jerboa {
 
-/// A token that is found in the text before the model sees it.
+/// A token that is matched in the text before the model sees it.
 struct AddedToken {
   TokenId id = no_token;
   std::string content;
@@ -42,7 +42,8 @@ class AddedTokens {
   const AddedToken* find(TokenId id) const;
   const AddedToken* find(std::string_view content) const;
 
-  /// The added tokens in a text, leftmost and longest first, not overlapping. `normalized` says which kind of them.
+  /// The added tokens in a text, leftmost and longest first, without overlaps. `normalized` selects which kind is
+  /// matched.
   std::vector<Match> matches(std::string_view text, bool normalized) const;
   bool any(bool normalized) const { return index(normalized).any; }
 
@@ -50,7 +51,7 @@ class AddedTokens {
   // The trie's ids are indices into tokens_.
   struct Index {
     bool any = false;
-    std::array<bool, 256> first{};  // the bytes that a token can begin with
+    std::array<bool, 256> first{};  // first bytes of tokens
     ByteTrie trie;
   };
   const Index& index(bool normalized) const { return normalized ? normalized_ : raw_; }

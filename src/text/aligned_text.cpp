@@ -57,7 +57,7 @@ Range AlignedText::original(Range range) {
       const Edit& edit = edits[stage->end_hint - 1];
       range.end = range.end <= edit.target.end ? edit.source.end : edit.source.end + (range.end - edit.target.end);
     }
-    // An empty range after a deletion: its begin has skipped what its end has not.
+    // An empty range after a deletion: its begin has moved past the deletion, but its end has not.
     if (range.end < range.begin) range.end = range.begin;
   }
   return range;

@@ -35,7 +35,7 @@ class Rewriter {
   void prepend(std::size_t at, std::string_view text);
   void remove(std::size_t begin, std::size_t end) { replace(begin, end, {}); }
 
-  /// Where in the result the source position `at` falls; it must not be before the last replacement.
+  /// Where the source position `at` ends up in the result; it must not be before the last replacement.
   std::size_t target_size(std::size_t at) const { return target_.size() + (at - copied_); }
 
  private:
@@ -46,7 +46,7 @@ class Rewriter {
   std::vector<Edit> edits_;
 };
 
-/// A text on its way through normalizers and pre-tokenizers, which tracks where in the original each part comes from:
+/// A text on its way through normalizers and pre-tokenizers. Tracks where in the original each part comes from, with
 /// one list of edits per stage that changed anything.
 class AlignedText {
  public:
@@ -58,8 +58,8 @@ class AlignedText {
   /// Makes the rewriter's result the current text.
   void apply(Rewriter&& rewriter);
 
-  /// The part of the original that a part of the current text comes from: from the first to the last byte of the source
-  /// of everything in it. Amortised constant time for ranges that come in order.
+  /// The part of the original that a part of the current text comes from: from the first byte to the last byte of the
+  /// sources of everything in it. Amortised constant time for ranges that come in order.
   Range original(Range range);
 
  private:

@@ -11,7 +11,7 @@
 namespace jerboa {
 namespace {
 
-// Up to this many symbols a scan over all pairs beats keeping a heap of them.
+// Up to this many symbols, scanning all pairs is faster than keeping a heap of them.
 constexpr std::size_t short_word = 96;
 
 // The next "▁" that follows another character, at or after `from` (> 0); or the end.
@@ -194,10 +194,10 @@ void BpeModel::symbols_of_characters(std::string_view word, ModelScratch& scratc
   }
 }
 
-// Both ways of merging join the leftmost pair of the lowest rank first.
+// Both merge functions join the leftmost pair of the lowest rank first.
 void BpeModel::merge_short(ModelScratch& scratch) const {
   auto& symbols = scratch.symbols;
-  auto& merges = scratch.merges;  // merges[i]: of symbols i and i + 1
+  auto& merges = scratch.merges;  // merges[i] joins symbols i and i + 1
   std::size_t size = symbols.size();
   if (size < 2) return;
   merges.resize(size);

@@ -19,9 +19,9 @@ struct Token {
   bool operator==(const Token&) const = default;
 };
 
-/// Which pairs of tokens merge, into what and in which order: the innermost lookup of byte-pair encoding. Most pairs
-/// never merge, which a bit filter detects without a cache miss; the others are in an open-addressing table of 16-byte
-/// entries.
+/// Which pairs of tokens merge, into which token and in which order: the innermost lookup of byte-pair encoding. Most
+/// pairs never merge, which a bit filter detects without a cache miss; the others are in an open-addressing table of
+/// 16-byte entries.
 class MergeTable {
  public:
   struct Merge {
@@ -110,8 +110,8 @@ struct ModelScratch {
   WordCache cache;
 };
 
-/// Byte-pair encoding: a word starts as bytes or characters, and the pair of the lowest rank is merged until none is
-/// left.
+/// Byte-pair encoding: a word starts as bytes or characters, and the pair of the lowest rank is merged until no pair
+/// merges.
 class BpeModel {
  public:
   struct Options {
@@ -146,8 +146,8 @@ class BpeModel {
   Options options_;
   TokenId unk_ = no_token;
   std::array<TokenId, 256> byte_tokens_{};  // of the byte alphabet, or the fallback tokens
-  /// Whether no token has a "▁" after another character, so that words can be split there: models of this kind get
-  /// whole texts as one word.
+  /// Whether no token has a "▁" after another character, so that words can be split there. Such models receive whole
+  /// texts as one word.
   bool splits_at_metaspace_ = false;
 };
 

@@ -87,8 +87,8 @@ std::optional<std::string_view> Charsmap::find(std::string_view chunk) const {
 }
 
 void Charsmap::apply(AlignedText& aligned) const {
-  // A grapheme of a few bytes is looked up as a whole, as sentencepiece's longest match would find it; what has no
-  // entry is looked up character by character.
+  // Like sentencepiece's longest match, looks up a grapheme of a few bytes as a whole; if it has no entry, its
+  // characters are looked up one by one.
   constexpr std::size_t max_grapheme = 6;
   const std::string_view text = aligned.text();
   Rewriter rewriter(text);

@@ -13,7 +13,7 @@ namespace jerboa {
 /// sentencepiece's precompiled normalization: a double-array trie from character sequences to their replacements.
 class Charsmap {
  public:
-  /// `where` names the place in errors (FileError).
+  /// `where` names the source in errors (FileError).
   Charsmap(std::string_view blob, std::string_view where);
   static Charsmap from_base64(std::string_view text, std::string_view where);
 

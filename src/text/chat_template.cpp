@@ -23,7 +23,7 @@ std::string read_text(const std::filesystem::path& path) {
 
 OrderedJson read_json(const std::filesystem::path& path) { return parse_ordered_json(read_text(path), path.string()); }
 
-// bos_token and the like, which are strings or objects with "content".
+// bos_token and others, which are strings or objects with "content".
 OrderedJson special_tokens(const OrderedJson& config) {
   OrderedJson out = OrderedJson::object();
   for (const auto& [key, value] : config.items()) {

@@ -11,7 +11,7 @@
 namespace jerboa {
 namespace {
 
-// Undoes the spaces that splitting put around punctuation and contractions.
+// Removes the spaces that splitting added around punctuation and contractions.
 std::string clean_up(std::string text) {
   constexpr std::pair<std::string_view, std::string_view> fixes[] = {
       {" .", "."},   {" ?", "?"},           {" !", "!"},   {" ,", ","},     {" ' ", "'"},   {" n't", "n't"},
@@ -50,8 +50,8 @@ bool TokenDecoder::takes_fragments(std::size_t step) const {
                      });
 }
 
-// Passes `text` on as a part of the single token that everything is fused into, immediately or once all of it has
-// arrived.
+// Passes `text` on as part of the single token that all tokens are fused into, either immediately or once that token is
+// complete.
 void TokenDecoder::fuse(std::size_t step, std::string_view text, std::string& out) {
   if (takes_fragments(step + 1)) {
     if (!states_[step].in_fragment) {

@@ -60,8 +60,8 @@ class DecoderChain {
   std::vector<Step> steps_;
 };
 
-/// Runs a chain over tokens as they come. Every step passes on what later tokens cannot change and holds back the rest,
-/// so that decoding piece by piece and all at once give the same text.
+/// Runs a chain over tokens as they arrive. Each step passes on what later tokens cannot change and holds back the
+/// rest, so that decoding in pieces gives the same text as decoding at once.
 class TokenDecoder {
  public:
   /// Borrows the chain.
@@ -74,7 +74,7 @@ class TokenDecoder {
   struct State {
     bool first = true;
     bool holds = false;        // `held` is a token, or the beginning of one
-    bool in_fragment = false;  // of one token that arrives in pieces (after Fuse or ByteLevel)
+    bool in_fragment = false;  // within a token that arrives in pieces (after Fuse or ByteLevel)
     std::size_t stripped = 0;
     std::string held;
     utf8::Assembler bytes;

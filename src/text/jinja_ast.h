@@ -9,9 +9,8 @@
 
 #include "text/jinja_value.h"
 
-// A parsed template. Names are numbers into Program::names, so that a look-up compares integers; filters and tests are
-// resolved when parsed, and null if there is none of that name: a template may use an unknown one in a branch that is
-// never taken.
+// A parsed template. Names are indices into Program::names, so that a lookup compares integers. Filters and tests are
+// resolved during parsing, and null if unknown: a template may use them in a branch that is never taken.
 namespace jerboa::jinja {
 
 using Symbol = int;
@@ -105,7 +104,7 @@ struct Expression {
       node;
 };
 
-/// What an assignment writes: a name, an attribute of a namespace, or a tuple of these.
+/// The target of an assignment: a name, an attribute of a namespace, or a tuple of these.
 struct Target {
   Symbol symbol = 0;
   std::string attribute;
@@ -118,7 +117,7 @@ struct Parameter {
   ExpressionPtr fallback;
 };
 
-/// What a macro and a call block share.
+/// The parts that macros and call blocks share.
 struct Callable {
   std::string name;
   std::vector<Parameter> parameters;

@@ -18,7 +18,7 @@ namespace {
 
 using Items = std::vector<Value>;
 
-// What an `attribute` argument says: "a.b.0" walks attributes and indices.
+// Resolves an `attribute` argument: "a.b.0" walks attributes and indices.
 Value dotted_attribute(const Value& item, const Value& path) {
   if (!path.is_string()) return get_item(item, path);
   Value value = item;
@@ -35,7 +35,7 @@ Value dotted_attribute(const Value& item, const Value& path) {
   }
 }
 
-// Strings sort without regard to case unless asked otherwise.
+// Strings sort case-insensitively unless asked otherwise.
 Value sort_key(const Value& item, const Value* attribute, bool case_sensitive) {
   Value key = attribute != nullptr && !attribute->is_none() ? dotted_attribute(item, *attribute) : item;
   return !case_sensitive && key.is_string() ? Value(to_lower(key.text())) : key;

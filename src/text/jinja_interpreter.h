@@ -40,15 +40,15 @@ class Interpreter {
   /// The ranges [begin, end) of the text inside {% generation %} blocks.
   const std::vector<std::pair<std::size_t, std::size_t>>& generated() const { return generated_; }
 
-  // What filters, methods and objects need of the interpreter.
+  // Used by filters, methods and objects.
   Value call(const Value& callee, Arguments arguments);
   Value call_macro(const Callable& callable, const std::shared_ptr<Scope>& closure, Arguments arguments);
-  /// One more pass of a recursive loop over `items`; its text.
+  /// Runs a recursive loop again, over `items`; returns its text.
   Value run_loop_again(const For& loop, const std::shared_ptr<Scope>& outer, const Value& items, int depth);
   /// Counts bytes about to be built against the limit.
   void charge(std::size_t bytes);
   void step();
-  /// A container that a template has changed may contain itself; it is cleared after the run, so that it can be freed.
+  /// A container that a template changed may contain itself, so it is cleared after the run and can be freed.
   void changed(const Value& container) { changed_.push_back(container); }
   TimePoint now() const { return now_; }
 
@@ -82,7 +82,7 @@ class Interpreter {
   TimePoint now_;
   std::shared_ptr<Scope> globals_, scope_;
   std::string output_;
-  bool at_root_ = true;  // output_ is the text of the whole, not of a macro or block
+  bool at_root_ = true;  // output_ is the text of the whole template, not of a macro or block
   std::vector<std::pair<std::size_t, std::size_t>> generated_;
   std::size_t steps_ = 0, bytes_ = 0;
   int depth_ = 0;

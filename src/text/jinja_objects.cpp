@@ -22,7 +22,7 @@ class Function : public Object {
   Body body_;
 };
 
-// loop.cycle: its arguments in turn, by the loop's index.
+// loop.cycle: returns its arguments in turn, by the loop's index.
 class Cycle : public Object {
  public:
   explicit Cycle(std::size_t index) : index_(index) {}

@@ -72,7 +72,7 @@ class BoundMethod : public Object {
   Value call(Interpreter& interpreter, Arguments& arguments) override;
 
  private:
-  List object_;  // of one
+  List object_;  // holds exactly one value
   std::string name_;
 };
 

@@ -115,7 +115,7 @@ class Parser {
 
   // ---- statements
 
-  // Up to a block tag that begins with one of `ends`, whose name is left as the current token.
+  // Parses up to a block tag that begins with one of `ends`; its name becomes the current token.
   Block block(Words ends) {
     const Nesting nesting(block_depth_, max_block_depth, line(), "blocks");
     Block out;
@@ -145,7 +145,7 @@ class Parser {
     }
   }
 
-  // The rest of an end tag, from its name on.
+  // Parses the rest of an end tag, from its name on.
   void end_tag() {
     next();
     end_of_tag();

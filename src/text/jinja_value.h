@@ -19,10 +19,10 @@ namespace jerboa::jinja {
 class Interpreter;
 class Value;
 
-/// No value prints to more: a few short statements can build a list that holds another 2^60 times.
+/// Limit of a value's printed size: a few short statements can build a list that contains another 2^60 times.
 inline constexpr std::size_t max_printed_bytes = std::size_t{64} << 20;
 
-/// No value is nested deeper; one may hold itself.
+/// Limit of a value's nesting; a container may even contain itself.
 inline constexpr int max_depth = 200;
 
 /// An error while a template runs; the interpreter adds the line and turns it into a TemplateError.
@@ -39,7 +39,7 @@ struct Undefined {
 struct None {};
 using String = std::shared_ptr<const std::string>;
 
-/// A list, or a tuple, which prints with parentheses and cannot be changed.
+/// A list, or a tuple, which prints with parentheses and is immutable.
 struct List {
   List(std::vector<Value> values, bool is_tuple);
   void insert(std::size_t position, Value value);
@@ -52,7 +52,7 @@ struct List {
 class Dict;
 struct Arguments;
 
-/// What is neither data nor a container: a macro, a method, `loop`, a namespace.
+/// A value that is neither data nor a container: a macro, a method, `loop`, a namespace.
 class Object {
  public:
   virtual ~Object() = default;
@@ -109,7 +109,7 @@ class Value {
   const Undefined& undefined() const { return std::get<Undefined>(data_); }
 
   bool truthy() const;
-  /// 0 for what holds no other values.
+  /// 0 for a value that contains no others.
   int depth() const;
   bool callable() const { return is_object() && object()->callable(); }
   /// str(value)
@@ -125,7 +125,7 @@ class Value {
       data_;
 };
 
-/// A missing value, and what to say about it where it is used.
+/// A missing value, with the message for its use.
 inline Value undefined(std::string what) { return Undefined{std::make_shared<const std::string>(std::move(what))}; }
 
 /// Keys in the order in which they were first set.
@@ -160,7 +160,7 @@ bool equal(const Value& a, const Value& b);
 int compare(const Value& a, const Value& b);
 /// `needle in haystack`
 bool contains(const Value& haystack, const Value& needle);
-/// What a loop over the value yields: list items, dict keys, characters; nothing for undefined.
+/// The values that a loop yields: list items, dict keys, characters; none for undefined.
 std::vector<Value> iterate(const Value& value);
 /// len(value)
 std::size_t length(const Value& value);

@@ -6,8 +6,9 @@
 
 namespace jerboa {
 
-/// Walks a JSON text from left to right without building it: for the large, regular parts of files (a vocabulary has
-/// hundreds of thousands of entries). The text must outlive the cursor. Malformed text throws FileError with the line.
+/// Walks a JSON text from left to right without building a tree, for the large, regular parts of files (a vocabulary
+/// has hundreds of thousands of entries). The text must outlive the cursor. Malformed text throws FileError with the
+/// line.
 ///
 ///     cursor.begin_object();
 ///     while (cursor.next_key(key)) { if (key == "vocab") …; else cursor.skip_value(); }

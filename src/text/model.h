@@ -8,7 +8,7 @@
 
 namespace jerboa {
 
-/// What turns a word into tokens.
+/// A tokenizer model, which turns a word into tokens.
 using Model = std::variant<BpeModel, WordPieceModel, WordLevelModel, UnigramModel>;
 
 }  // namespace jerboa

@@ -11,7 +11,7 @@
 
 namespace jerboa {
 
-/// What a Replace or a Split matches: a literal string or a regular expression.
+/// The pattern of a Replace or a Split: a literal string or a regular expression.
 class Pattern {
  public:
   explicit Pattern(std::string literal) : what_(std::move(literal)) {}

@@ -61,7 +61,7 @@ void trim_offsets(Encoding& encoding, std::string_view text, bool add_prefix_spa
   const auto is_space = [&](std::size_t at) { return classify.is(utf8::decode(text, at).code, unicode::space); };
   for (std::size_t i = 0; i < encoding.size(); ++i) {
     TextSpan& span = encoding.offsets[i];
-    // If the tokenizer adds a prefix space, a space at the very start of the text is the user's and stays.
+    // If the tokenizer adds a prefix space, a space at the very start of the text belongs to the user and stays.
     const bool keep_first = add_prefix_space && span.begin == 0;
     while (!keep_first && span.begin < span.end && is_space(span.begin)) {
       span.begin += utf8::decode(text, span.begin).size;

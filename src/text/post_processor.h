@@ -12,7 +12,7 @@
 
 namespace jerboa {
 
-/// Adds to an encoding whatever tokens a model expects around a text.
+/// Adds the tokens that a model expects around a text.
 class PostProcessor {
  public:
   /// An element of a template: one of the texts, or inserted tokens.
@@ -21,7 +21,7 @@ class PostProcessor {
     std::int32_t type_id = 0;
     std::vector<TokenId> tokens;
   };
-  /// What surrounds one text, and two.
+  /// The templates for one text and for a pair.
   struct Template {
     std::vector<Piece> single;
     std::vector<Piece> pair;
@@ -36,7 +36,7 @@ class PostProcessor {
   void add(Template step) { steps_.emplace_back(std::move(step)); }
   /// How many tokens apply() adds to one text, or to two.
   std::size_t added(bool pair) const;
-  /// `texts`: what was encoded, one or two; their encodings are joined into one.
+  /// Joins the encodings of one or two `texts` into one.
   Encoding apply(std::vector<Encoding> encodings, const std::vector<std::string_view>& texts, bool add_special) const;
 
  private:

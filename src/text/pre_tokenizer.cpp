@@ -11,7 +11,7 @@
 namespace jerboa {
 namespace {
 
-// Appends what `behavior` makes of text [range), given the matches in it.
+// Appends the parts that `behavior` makes of a range, given the matches in it.
 void split_by(const std::vector<Range>& matches, Range range, SplitBehavior behavior, bool invert,
               std::vector<Range>& out) {
   struct Part {
@@ -80,7 +80,7 @@ std::vector<Range> characters_where(std::string_view text, Predicate predicate) 
   return matches;
 }
 
-// Rewrites the text word by word: edit(rewriter, range of a word) records changes inside the range alone.
+// Rewrites the text word by word: edit(rewriter, range of a word) records changes within the range only.
 template <typename EditWord>
 void rewrite_words(Words& words, EditWord edit) {
   const std::string_view text = words.text.text();

@@ -16,10 +16,10 @@ namespace jerboa {
 struct Words {
   AlignedText& text;
   std::vector<Range> ranges;  // in text.text(), in order
-  bool at_start = true;       // whether this is where the original begins
+  bool at_start = true;       // whether the original begins here
 };
 
-/// What to do with the parts of a text that a Split matches.
+/// How a Split treats the text that it matches.
 enum class SplitBehavior { removed, isolated, merged_with_previous, merged_with_next, contiguous };
 
 enum class PrependScheme { first, never, always };
@@ -74,10 +74,10 @@ class PreTokenizer {
   void add(Step step) { steps_.push_back(std::move(step)); }
   void apply(Words& words) const;
 
-  /// If the last step spells bytes, removes it and returns true: the model reads the bytes themselves.
+  /// If the last step spells bytes, removes it and returns true: then the model reads the bytes themselves.
   bool leave_bytes();
 
-  /// For tests: every regular expression goes through the engine.
+  /// For tests: runs every regular expression through the engine.
   void forget_scanners();
 
  private:

@@ -12,7 +12,7 @@
 namespace jerboa {
 namespace {
 
-// A pattern may come from a malicious file; ordinary ones need a few steps per character.
+// A pattern may come from a malicious file; ordinary ones need few steps per character.
 constexpr std::uint32_t match_limit = 20'000'000;
 constexpr std::uint32_t heap_limit_kib = 256 * 1024;
 constexpr std::size_t max_pattern = std::size_t{64} * 1024;
@@ -21,10 +21,10 @@ constexpr std::size_t max_pattern = std::size_t{64} * 1024;
 constexpr std::string_view spaces =
     R"(\t-\r\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
 
-// And its word characters are fewer than Oniguruma's: no marks, and not the Latin-1 superscripts and fractions.
+// PCRE2 also has fewer word characters than Oniguruma: no marks, no Latin-1 superscripts and fractions.
 constexpr std::string_view word_characters = R"(\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{b2}\x{b3}\x{b9}\x{bc}-\x{be})";
 
-// Spells out the classes that PCRE2 understands differently.
+// Expands the classes that PCRE2 defines differently.
 std::string translated(std::string_view pattern) {
   std::string out;
   bool in_class = false;

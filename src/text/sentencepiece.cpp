@@ -19,7 +19,7 @@
 namespace jerboa {
 namespace {
 
-/// A piece of the vocabulary, as sentencepiece numbers their kinds.
+/// A piece of the vocabulary, with sentencepiece's numbers of kinds.
 struct Piece {
   enum Kind { normal = 1, unknown = 2, control = 3, user_defined = 4, unused = 5, byte = 6 };
   std::string text;
@@ -80,7 +80,7 @@ SentencePieceFile read_sentencepiece(std::string_view content, std::string_view 
   return file;
 }
 
-// sentencepiece joins the pair whose piece has the best score, leftmost first: pieces of one score share a rank.
+// sentencepiece joins the pair whose piece has the best score, leftmost first, so pieces of equal score share a rank.
 MergeTable merges_by_score(const std::vector<Piece>& pieces, const Vocab& vocab) {
   std::vector<float> scores;
   for (const Piece& piece : pieces)

@@ -31,7 +31,7 @@ void finish(Encoding& encoding) {
   encoding.attention_mask.assign(encoding.size(), 1);
 }
 
-// A BPE model without merges has one token for each character that it reads.
+// The file of a BPE model without merges: one token for each character that it reads.
 std::string model_file(nlohmann::json vocab, nlohmann::json byte_level, nlohmann::json decoder) {
   const nlohmann::json file = {
       {"version", "1.0"},

@@ -49,7 +49,7 @@ namespace {
 using detail::ScratchPool;
 using detail::TokenizerParts;
 
-// Texts are limited so that offsets fit in 32 bits even if rewriting makes a text a few times longer.
+// Limits the length of texts, so that offsets fit in 32 bits even if rewriting makes a text a few times longer.
 constexpr std::size_t max_text = std::numeric_limits<std::uint32_t>::max() / 8;
 
 class Encoder {
@@ -136,7 +136,7 @@ class Encoder {
   ScratchPool::Loan loan_;
 };
 
-// Where the text is not UTF-8 and the model cannot take bytes: the same with U+FFFD, and back for the offsets.
+// For text that is not UTF-8 and a model that cannot read bytes: replaces invalid bytes by U+FFFD, keeping the offsets.
 void replace_invalid(AlignedText& aligned) {
   const std::string_view text = aligned.text();
   Rewriter rewriter(text);
@@ -197,7 +197,8 @@ void truncate(Encoding& first, Encoding* second, std::size_t budget, const Trunc
   } else if (truncation.strategy == Strategy::only_second) {
     truncate(*second, budget > first.size() ? budget - first.size() : 0, truncation.side);
   } else {
-    // Longest first: the shorter keeps all it has if that is less than half, and the other gets the rest.
+    // Truncates the longer text first: the shorter one keeps everything if that is less than half, and the other gets
+    // the rest.
     std::size_t shorter = std::min(first.size(), second_size);
     std::size_t longer = shorter > budget ? shorter : std::max(shorter, budget - shorter);
     if (shorter + longer > budget) {

@@ -248,7 +248,7 @@ Truncation parse_truncation(const JsonView& json) {
 }
 
 Padding parse_padding(const JsonView& json) {
-  // A file must not make every encoding arbitrarily large.
+  // A file must not make every encoding arbitrarily long.
   constexpr std::size_t max_padding = 1 << 24;
   Padding padding;
   if (json.has("strategy") && json.at("strategy").is_object())

@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Whether a tokenizer_config.json asks for beginning-of-sequence and end-of-sequence tokens, if it says so.
+// The settings for beginning-of-sequence and end-of-sequence tokens in a tokenizer_config.json, if it has any.
 SentencePieceOptions options_in(std::string_view config_text, const std::string& config_name) {
   SentencePieceOptions options;
   if (config_text.empty()) return options;

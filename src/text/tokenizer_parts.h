@@ -17,7 +17,7 @@
 
 namespace jerboa::detail {
 
-/// Working memory that encodings borrow, so that each of many threads has its own and word caches outlive a call.
+/// Working memory that encodings borrow, so that each thread has its own and word caches outlive a call.
 class ScratchPool {
  public:
   struct Scratch {
@@ -45,7 +45,7 @@ class ScratchPool {
   std::vector<std::unique_ptr<Scratch>> free_;
 };
 
-/// What a tokenizer consists of: the stages that a text passes through, in this order.
+/// The stages of a tokenizer, in the order in which a text passes through them.
 struct TokenizerParts {
   Normalizer normalizer;
   AddedTokens added;
@@ -61,7 +61,7 @@ struct TokenizerParts {
   const Vocab& vocab() const;
   /// The text of a token as in the vocabulary, or nothing if there is no such token.
   std::optional<std::string_view> token(TokenId id) const;
-  /// Whether the model reads bytes, so that text which is not UTF-8 can pass through unchanged.
+  /// Whether the model reads bytes, so that text which is not UTF-8 passes through unchanged.
   bool reads_bytes() const;
 };
 

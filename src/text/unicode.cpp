@@ -12,7 +12,7 @@ bool is_white_space(char32_t code) {
          code == 0x3000;
 }
 
-// Other_Alphabetic symbols: enclosed letters, which \w takes though their category is So.
+// Other_Alphabetic symbols: enclosed letters, which \w matches although their category is So.
 bool is_enclosed_letter(char32_t code) {
   return (code >= 0x24B6 && code <= 0x24E9) || (code >= 0x1F130 && code <= 0x1F149) ||
          (code >= 0x1F150 && code <= 0x1F169) || (code >= 0x1F170 && code <= 0x1F189);

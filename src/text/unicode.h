@@ -6,7 +6,7 @@
 
 namespace jerboa::unicode {
 
-/// The properties of a character that tokenizers need, as bits, so that a scanner needs one lookup.
+/// The properties of a character that tokenizers need, as bits, so that a scanner needs a single lookup.
 enum Class : std::uint8_t {
   letter = 1,            // L*
   number = 2,            // N*
@@ -27,7 +27,7 @@ struct ClassTable {
 const ClassTable& class_table();
 }  // namespace detail
 
-/// Look-ups through a reference taken once, since the table is built on first use.
+/// Looks up classes through a reference taken once, since the table is built on first use.
 class Classes {
  public:
   Classes() : table_(detail::class_table()) {}

@@ -66,7 +66,7 @@ class FormTable {
         if (size < 1) continue;
         const bool boundary =
             combining_class(parts[0]) == 0 && !(composes && second[static_cast<std::size_t>(parts[0])]);
-        // A composing form keeps a canonical composite, although it would be decomposed here.
+        // A composing form keeps a canonical composite, although `parts` decomposes it.
         const bool alone = (size == 1 && parts[0] == code) ||
                            (composes && normalized(utf8::encode(static_cast<char32_t>(code)), form) ==
                                             utf8::encode(static_cast<char32_t>(code)));
@@ -92,7 +92,7 @@ class FormTable {
   std::vector<std::uint8_t> bits_;
 };
 
-// Replaces only what differs, so that the surrounding characters keep their own offsets.
+// Replaces only the part that differs, so that the surrounding characters keep their offsets.
 void replace_difference(Rewriter& rewriter, std::string_view text, std::size_t begin, std::size_t end,
                         std::string_view result) {
   while (begin < end && !result.empty()) {

@@ -13,7 +13,7 @@ namespace jerboa {
 class ByteTrie {
  public:
   ByteTrie() = default;
-  /// `tokens` need not be sorted; if texts are equal, the last id wins.
+  /// `tokens` need not be sorted; of equal texts, the last id wins.
   explicit ByteTrie(std::vector<std::pair<std::string_view, TokenId>> tokens);
 
   /// Calls found(length, id) for each token that `text` begins with, shortest first.
@@ -34,14 +34,14 @@ class ByteTrie {
     unsigned char byte = 0;
     TokenId id = no_token;
   };
-  /// 0, the root, if there is none.
+  /// 0 (the root) if there is no such child.
   std::uint32_t child(std::uint32_t node, unsigned char byte) const;
 
   std::vector<Node> nodes_;
   std::array<std::uint32_t, 256> first_{};  // the children of the root
 };
 
-/// sentencepiece's unigram model: the most probable way to cut a word into tokens.
+/// sentencepiece's unigram model: the most probable segmentation of a word into tokens.
 class UnigramModel {
  public:
   /// scores[id]: the log probability of a token. `unk` may be no_token.

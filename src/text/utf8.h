@@ -46,8 +46,8 @@ inline bool is_valid(std::string_view text) { return valid_prefix(text) == text.
 /// Number of characters of a valid text.
 std::size_t count(std::string_view text);
 
-/// Turns bytes that arrive in pieces into valid UTF-8: a character is emitted once it is complete, and bytes that
-/// cannot become one turn into U+FFFD.
+/// Assembles bytes that arrive in pieces into valid UTF-8: a character is emitted once it is complete, and invalid
+/// bytes become U+FFFD.
 class Assembler {
  public:
   void push(std::string_view bytes, std::string& out);

@@ -9,10 +9,10 @@ namespace jerboa {
 
 using TokenId = std::int32_t;
 inline constexpr TokenId no_token = -1;
-/// Bounds the tables that are indexed by id; the largest vocabularies have a few hundred thousand tokens.
+/// Limits the tables that are indexed by id; the largest vocabularies have a few hundred thousand tokens.
 inline constexpr TokenId max_token_id = (1 << 24) - 1;
 
-/// A fast hash of short byte strings; not meant to withstand adversaries beyond keeping tables correct.
+/// A fast hash of short byte strings; not designed to withstand adversaries beyond keeping tables correct.
 std::uint64_t hash_bytes(std::string_view bytes);
 
 /// Tokens by id and ids by token. The texts are in one block of memory.

@@ -95,7 +95,7 @@ std::size_t next_cl100k_word(const Cursor& text, std::size_t at, std::uint32_t m
     while (text.byte(end) == '\r' || text.byte(end) == '\n') ++end;
     return end;
   }
-  // White space up to its last line break, or else as everywhere.
+  // White space up to its last line break or, if there is none, as in space().
   const std::size_t end = text.run<unicode::space>(at, true);
   for (std::size_t i = end; i > at; --i) {
     if (text.byte(i - 1) == '\r' || text.byte(i - 1) == '\n') return i;

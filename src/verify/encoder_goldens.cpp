@@ -22,7 +22,7 @@ class EncoderGoldens : GoldenFolder {
     std::vector<CaseReport> reports;
     for (const char* name : {"hidden", "pooled", "logits"})
       if (goldens.contains(name)) reports.push_back(compare(name, results.get(name), inputs.at("lengths")));
-    if (reports.empty()) refuse("holds neither hidden nor pooled nor logits");
+    if (reports.empty()) refuse("has neither hidden nor pooled nor logits");
     return reports;
   }
 
@@ -45,7 +45,7 @@ class EncoderGoldens : GoldenFolder {
   TensorMap read_inputs() const {
     TensorMap inputs{{"ids", integers("input_ids")}};
     const Sizes shape = inputs.at("ids").shape();
-    if (inputs.at("ids").size() == 0) refuse("input_ids holds no tokens");
+    if (inputs.at("ids").size() == 0) refuse("input_ids has no tokens");
     const HostTensor mask = integers("attention_mask");
     if (mask.shape() != shape) refuse("attention_mask and input_ids have different shapes");
     inputs.emplace("lengths", lengths(mask));
@@ -81,7 +81,7 @@ class EncoderGoldens : GoldenFolder {
     return {name, !wrong, wrong.value_or("")};
   }
 
-  // What padding gets is never used.
+  // Drops the values of padding, which are never used.
   static std::vector<double> within_texts(const std::vector<double>& all, const Sizes& shape,
                                           const HostTensor& lengths) {
     std::vector<double> texts;

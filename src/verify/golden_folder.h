@@ -9,13 +9,13 @@
 
 namespace jerboa {
 
-/// A small model with results that another program computed from it, and the device to compare with them.
+/// A small model with results that another program computed, and the device to compare with them.
 struct GoldenFolder {
   GoldenFolder(const std::filesystem::path& folder, Device where);
 
-  /// FileError, for goldens that would pass whatever the engine computes.
+  /// Throws FileError, for goldens that would pass whatever the engine computes.
   [[noreturn]] void refuse(const std::string& problem) const;
-  /// Holds the weights against what config.json asks for: before anything is allocated for the graph.
+  /// Checks the weights against config.json before anything is allocated for the graph.
   void check(const Graph& graph) const;
   /// A tensor of the goldens, which must be [batch, time].
   HostTensor integers(const std::string& name) const;

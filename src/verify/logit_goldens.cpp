@@ -19,7 +19,7 @@ class LogitGoldens : GoldenFolder {
   std::vector<CaseReport> run() const {
     if (goldens.contains("pixel_values")) refuse("its logits depend on pixel_values, but only text can be verified");
     const HostTensor prompt = integers("input_ids"), tokens = integers("greedy");
-    if (prompt.size() == 0) refuse("input_ids holds no tokens");
+    if (prompt.size() == 0) refuse("input_ids has no tokens");
     if (tokens.shape()[0] != prompt.shape()[0]) refuse("greedy and input_ids have different batch sizes");
     if (tokens.shape()[1] <= prompt.shape()[1]) refuse("greedy adds no token to input_ids");
     return {logits(prompt), greedy(prompt.shape()[1], tokens)};
@@ -49,8 +49,8 @@ class LogitGoldens : GoldenFolder {
     return module.run({{"ids", ids}}).get("output");
   }
 
-  // Decodes as a program does: the prompt in one run that fills the key/value caches, then one token at a time. Each
-  // token must be the likeliest after those before it.
+  // Decodes as generation does: prefill of the key/value caches in one run, then one token at a time. Each golden token
+  // must be the argmax after those before it.
   CaseReport greedy(std::int64_t prompt, const HostTensor& tokens) const {
     const std::int64_t batch = tokens.shape()[0], time = tokens.shape()[1];
     const models::CacheOptions cache{.capacity = static_cast<int>(time), .chunk = static_cast<int>(prompt)};
@@ -64,10 +64,9 @@ class LogitGoldens : GoldenFolder {
       for (std::int64_t row = 0; row < batch; ++row) {
         const auto logits =
             scores.f32().subspan(static_cast<std::size_t>(row * vocabulary), static_cast<std::size_t>(vocabulary));
-        const auto likeliest = std::max_element(logits.begin(), logits.end()) - logits.begin();
+        const auto best = std::max_element(logits.begin(), logits.end()) - logits.begin();
         const auto wanted = tokens.i32()[static_cast<std::size_t>(row * time + next)];
-        if (likeliest != wanted)
-          return {"greedy", false, fmt::format("token {} is {} instead of {}", next, likeliest, wanted)};
+        if (best != wanted) return {"greedy", false, fmt::format("token {} is {} instead of {}", next, best, wanted)};
       }
     }
     return {"greedy", true, {}};
@@ -81,7 +80,7 @@ class LogitGoldens : GoldenFolder {
     });
   }
 
-  // Tokens [from, to) of every row.
+  // Tokens [from, to) of every row, as inputs of a step.
   static TensorMap step_inputs(const HostTensor& tokens, std::int64_t from, std::int64_t to) {
     const std::int64_t batch = tokens.shape()[0], count = to - from;
     HostTensor ids(DType::i32, {batch, count}), positions = ids, lengths(DType::i32, {batch});

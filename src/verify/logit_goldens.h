@@ -9,10 +9,10 @@
 
 namespace jerboa {
 
-/// Runs a Hugging Face folder whose golden.safetensors holds `input_ids`, the `logits` that belong to them, and
-/// `greedy`, the same ids with what greedy decoding adds, which is decoded here through the key/value caches. The
-/// model's sizes come from its config.json. Throws FileError for goldens that could not fail.
-/// Each logit may be off by 1e-4 of a typical one's size, and so may the whole.
+/// Verifies a Hugging Face folder. Its golden.safetensors holds `input_ids`, their `logits`, and `greedy`, the same ids
+/// with their greedy continuation, which is decoded here through the key/value caches. The model's sizes come from its
+/// config.json. Throws FileError for goldens that could not fail. Each logit may be off by 1e-4 of a typical logit's
+/// size, and so may the whole tensor.
 std::vector<CaseReport> verify_logit_goldens(const std::filesystem::path& folder, const Device& device);
 
 }  // namespace jerboa

@@ -72,7 +72,7 @@ class Case {
     return file_.view(name_ + "/" + part);
   }
 
-  // A tensor that is compared with nothing would look like a check without being one.
+  // An unused tensor would look like a check without being one.
   void refuse_unused_tensors() const {
     const std::string prefix = name_ + "/";
     for (const std::string& name : file_.names())
@@ -80,7 +80,7 @@ class Case {
         throw UsageError(fmt::format("{} is in the file, but the case does not use it", name.substr(prefix.size())));
   }
 
-  // The case's tensors "in0" … or "int0" …, which fill the op's operands of that kind.
+  // The case's tensors "in0" … or "int0" …, for the op's operands of that kind.
   std::vector<std::string> parts(const std::string& prefix) const {
     std::vector<std::string> names;
     while (has(prefix + std::to_string(names.size()))) names.push_back(prefix + std::to_string(names.size()));
@@ -108,7 +108,7 @@ class Case {
           break;
         }
         const Tensor tensor = input(names[next++], slot);
-        operands.emplace_back(tensor, "", 0);  // a golden has no line of source
+        operands.emplace_back(tensor, "", 0);  // a golden has no source line
         if (any) sources.push_back(tensor);
       } while (slot.variadic);
     }

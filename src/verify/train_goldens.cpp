@@ -16,7 +16,7 @@ namespace {
 
 constexpr double learning_rate = 1e-3;
 
-// What rounding makes of a gradient of usual size. In mixed precision each product rounds its operands and its result
+// The relative rounding error of a typical gradient. In mixed precision each product rounds its operands and its result
 // to f16, by up to 2^-11, and a gradient depends on some sixteen of them in a model of two layers.
 double rounding_of(Precision precision) {
   return precision == Precision::full ? std::numeric_limits<float>::epsilon() : std::ldexp(16, -11);
@@ -101,7 +101,7 @@ class TrainGoldens {
     return {{"ids", std::move(ids)}, {"targets", std::move(targets)}};
   }
 
-  // In mixed precision errors are relative to a tensor's typical value: those of large terms remain where they cancel.
+  // In mixed precision errors are relative to a tensor's typical value: where large terms cancel, their errors remain.
   Tolerance tolerance_for(const std::vector<double>& golden) const {
     if (precision_ == Precision::full) return tolerance_;
     const double rounding = rounding_of(precision_);
@@ -109,9 +109,9 @@ class TrainGoldens {
   }
 
   // Some gradients are mathematically zero but rounding noise in the file: a bias of GPT-2's keys shifts all scores of
-  // a query equally, which does not change the softmax. No engine can match noise. Such values are those that are not
-  // zero but smaller than an f32's precision of the typical gradient of the model; the smallest real ones are above
-  // that. A value that is exactly zero, like that of a token that did not occur, is not noise.
+  // a query equally, which does not change the softmax. No engine can match noise. Noise is any nonzero value below f32
+  // precision of the model's typical gradient; the smallest real gradients are larger. An exact zero, like that of a
+  // token that did not occur, is not noise.
   void find_noise() {
     std::vector<double> all;
     for (const std::string& name : golden_.names()) {
@@ -126,7 +126,7 @@ class TrainGoldens {
 
   void check(const std::string& name, const Error& error) { reports_.push_back({name, !error, error.value_or("")}); }
 
-  // Each computed tensor against its golden, and each golden against what was computed.
+  // Compares each computed tensor with its golden, and each golden with its computed tensor.
   void check_all(const std::string& kind, const TensorMap& computed,
                  Error (TrainGoldens::*error)(const std::string&, std::vector<double>) const) {
     for (const auto& [name, tensor] : computed) {
@@ -158,9 +158,8 @@ class TrainGoldens {
 
   // Adam divides a gradient by its magnitude, so the relative rounding error of a small gradient becomes that of the
   // whole step: a gradient of 1e-8 among others of 1e-2 is the remainder of a cancelling sum, accurate to a digit or
-  // two in f32. On engines that round, each value may therefore be off by the share of its steps that rounding
-  // makes up, which for a gradient of usual size is nothing. The f64 reference does not round
-  // and gets no such tolerance.
+  // two in f32. On engines that round, each value may therefore be off by the fraction of its steps that is rounding,
+  // which is negligible for a typical gradient. The f64 reference does not round and gets no such tolerance.
   Error param_error(const std::string& name, std::vector<double> computed) const {
     const auto golden = golden_of(fmt::format("after{}", steps_), name);
     auto gradient = golden_.contains("grad/" + name) ? golden_of("grad", name) : std::vector<double>();

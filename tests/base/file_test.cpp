@@ -59,7 +59,7 @@ TEST(FileContent, ReadsAnEmptyFile) {
   EXPECT_TRUE(FileContent(folder / "empty").bytes().empty());
 }
 
-TEST(FileContent, RefusesWhatIsNotAFile) {
+TEST(FileContent, RefusesOtherThanFiles) {
   const TempFolder folder;
   expect_error<FileError>([&] { FileContent(folder / "missing"); }, "missing: cannot open: No such file");
   expect_error<FileError>([&] { FileContent(folder.path()); }, "not a file");

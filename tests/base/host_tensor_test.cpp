@@ -5,7 +5,7 @@
 namespace jerboa::test::host_tensor_test {
 namespace {
 
-// What an i32 would hold, read as u32: the bits of -1 are all ones.
+// The bits of an i32, read as u32: those of -1 are all ones.
 TEST(HostTensor, WrapsNegativeNumbersInU32) {
   const HostTensor values(DType::u32, {4}, {-1, -2147483648.0, 0, 4294967295.0});
   EXPECT_EQ(values.number(0), 4294967295.0);

@@ -24,7 +24,7 @@ void refuse(const std::string& text, const std::string& why) {
   expect_error<FileError>([&] { parse_ordered_json(text, "a.json"); }, "a.json: " + why);
 }
 
-TEST(ParseJson, GivesWhatTheTextSays) {
+TEST(ParseJson, ReturnsTheValue) {
   const std::string text = R"({"b": [1, -2, 3.5, true, null, "é\n"], "a": {"c": {}, "d": []}})";
   EXPECT_EQ(parse_json(text, "a.json"), nlohmann::json::parse(text));
   EXPECT_EQ(parse_ordered_json(text, "a.json").dump(), nlohmann::ordered_json::parse(text).dump());
@@ -38,7 +38,7 @@ TEST(ParseJson, IsGivenInfinitiesAsObjects) {
     EXPECT_EQ(with_json_infinities(text), text);
 }
 
-TEST(ParseJson, RefusesWhatIsNotJson) {
+TEST(ParseJson, RefusesInvalidJson) {
   refuse("", "not valid JSON, at byte 0");
   refuse("{\"a\": 1,}", "not valid JSON, at byte 8");
   refuse("[1] 2", "not valid JSON, at byte 4");

@@ -8,7 +8,7 @@
 
 #include <jerboa/c_api/jerboa_c.h>
 
-// What crosses the C API: buffers, and bundles of bytes with a description.
+// The data that crosses the C API: buffers, and bundles of bytes with a description.
 namespace jerboa::c_api_test {
 
 inline std::string taken(jerboa_buffer* buffer) {

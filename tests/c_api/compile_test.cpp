@@ -4,7 +4,7 @@
 
 #include <jerboa/c_api/jerboa_c.h>
 
-// Through the shared library, which exports the C functions alone.
+// Through the shared library, which exports only the C functions.
 namespace jerboa::c_api_test::compile_test {
 namespace {
 
@@ -50,7 +50,7 @@ TEST(CApi, CompilesAModelWithTheEntriesAskedFor) {
                               .bytes);
 }
 
-// Entries share one cache, so that all must rotate keys by the same factors, whatever their tables hold.
+// Entries share one cache, so all must rotate keys by the same factors, whatever the size of their tables.
 TEST(CApi, RotatesOneCacheByOneListOfFactors) {
   const std::string config = R"({"model_type": "phi3", "hidden_size": 32, "num_hidden_layers": 1,
       "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 48, "vocab_size": 64,
@@ -116,7 +116,7 @@ struct Wrong {
   const char* message;
 };
 
-TEST(CApi, SaysWhatIsWrong) {
+TEST(CApi, ReportsErrors) {
   for (const Wrong& wrong : {
            Wrong{"{", JERBOA_USAGE_ERROR, "options"},
            Wrong{"[]", JERBOA_USAGE_ERROR, "options must be a JSON object"},

@@ -8,7 +8,7 @@
 
 #include "c_api/buffers.h"
 
-// Graphs built through the C interface are those that the C++ functions build.
+// The C interface builds the same graphs as the C++ functions.
 namespace jerboa::c_api_test::graph_test {
 namespace {
 
@@ -119,7 +119,7 @@ struct Wrong {
   const char* message;
 };
 
-TEST(GraphApi, SaysWhatIsWrongAtOnce) {
+TEST(GraphApi, ReportsErrorsAtOnce) {
   Builder builder(R"({"training": true})");
   const int a = builder.one("input", {}, {{"name", "a"}, {"shape", {8, 256}}});
   const int b = builder.one("input", {}, {{"name", "b"}, {"shape", {128, 512}}});
@@ -153,7 +153,7 @@ TEST(GraphApi, SaysWhatIsWrongAtOnce) {
     EXPECT_NE(std::string(jerboa_last_error()).find(wrong.message), std::string::npos)
         << wrong.call << ": " << jerboa_last_error();
   }
-  // What failed has left the graph usable.
+  // The failed calls have left the graph usable.
   builder.call("output", {builder.one("mean", {builder.one("mul", {a, a})})}, {{"name", "loss"}});
   jerboa_buffer* buffer = nullptr;
   EXPECT_EQ(jerboa_graph_training(builder.get(), nullptr, 0, &buffer), JERBOA_USAGE_ERROR);

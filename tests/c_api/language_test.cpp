@@ -6,7 +6,7 @@
 #include "support/byte_tokenizer.h"
 #include "support/temp_folder.h"
 
-// A language model without a device, driven as a page drives it: the test says which tokens were drawn.
+// A language model without a device, driven like a page would; the test decides which tokens are drawn.
 namespace jerboa::c_api_test::language_test {
 namespace {
 
@@ -130,7 +130,7 @@ TEST(CApiLanguage, DescribesTheModelAndReadsItsParameters) {
   EXPECT_GT(found, 10);
 }
 
-TEST(CApiLanguage, WritesWhatTheHostDraws) {
+TEST(CApiLanguage, GeneratesTheTokensThatTheHostDraws) {
   Language language;
   EXPECT_TRUE(language.next().value.is_null());
   const Tokens prompt{5, 6, 7, 8};
@@ -187,7 +187,7 @@ TEST(CApiLanguage, TakesTheResultsThatAStepNames) {
   EXPECT_EQ(events[0].at("logprobs").at("likeliest"), Json::parse(R"([[97, -0.5]])")) << "3 is banned";
 }
 
-TEST(CApiLanguage, ReadsWhatASamplerIsTold) {
+TEST(CApiLanguage, ReadsSamplingOptions) {
   Language language;
   struct Wrong {
     const char* request;
@@ -216,7 +216,7 @@ TEST(CApiLanguage, EndsTextsThatFailOrAreCancelled) {
   EXPECT_EQ(events[0].at("finished"), "failed");
   EXPECT_EQ(events[0].at("error"), "lost");
 
-  // Without memory only the youngest ends.
+  // Without memory, only the youngest ends.
   const int kept = language.submit({5, 6}, 1), refused = language.submit({5, 6, 7}, 4);
   events = language.fail(language.next(), true);
   ASSERT_EQ(events.size(), 1u);

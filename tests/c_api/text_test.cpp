@@ -69,14 +69,14 @@ TEST(CApiTokenizer, EncodesAndDecodes) {
   std::memcpy(tokens.data(), bytes.data(), bytes.size());
   EXPECT_EQ(tokens, (std::vector<std::int32_t>{4, 5, 29, 0}));
 
-  const std::array<std::int32_t, 4> told{1, 4, 2, 3};
-  ASSERT_EQ(jerboa_tokenizer_decode(tokenizer.get(), told.data(), told.size(), 1, &buffer), JERBOA_OK);
+  const std::array<std::int32_t, 4> ids{1, 4, 2, 3};
+  ASSERT_EQ(jerboa_tokenizer_decode(tokenizer.get(), ids.data(), ids.size(), 1, &buffer), JERBOA_OK);
   EXPECT_EQ(taken(buffer), "aü");
-  ASSERT_EQ(jerboa_tokenizer_decode(tokenizer.get(), told.data(), told.size(), 0, &buffer), JERBOA_OK);
+  ASSERT_EQ(jerboa_tokenizer_decode(tokenizer.get(), ids.data(), ids.size(), 0, &buffer), JERBOA_OK);
   EXPECT_EQ(taken(buffer), "<s>aü");
 }
 
-TEST(CApiTokenizer, SaysWhatIsWrong) {
+TEST(CApiTokenizer, ReportsErrors) {
   jerboa_tokenizer* tokenizer = nullptr;
   const auto create = [&](const std::string& files) {
     return jerboa_tokenizer_create(unsigned_bytes(files), files.size(), &tokenizer);
@@ -153,7 +153,7 @@ std::int32_t drawn(const SamplerHandle& sampler, const std::vector<float>& logit
   return token;
 }
 
-TEST(CApiSampler, DrawsBySeedAndPenalisesWhatItHasSeen) {
+TEST(CApiSampler, DrawsBySeedAndPenalisesSeenTokens) {
   const std::vector<float> logits{0, 3, 2.5F, 1};
   EXPECT_EQ(drawn(make_sampler(R"({"sampling": {"temperature": 0}})"), logits), 1);
   const SamplerHandle penalised = make_sampler(R"({"sampling": {"temperature": 0, "repetition_penalty": 2}})");
@@ -177,7 +177,7 @@ TEST(CApiSampler, HoldsTheTextToAPattern) {
   const SamplerHandle sampler =
       make_sampler(R"({"sampling": {"temperature": 0}, "regex": "ab", "end_tokens": [1]})", tokenizer.get());
   std::vector<float> logits(30, 0.0F);
-  logits[10] = 5;  // the likeliest, but not allowed
+  logits[10] = 5;  // the most likely, but not allowed
   std::vector<std::int32_t> tokens;
   for (int i = 0; i < 3; ++i) {
     tokens.push_back(drawn(sampler, logits));
@@ -186,7 +186,7 @@ TEST(CApiSampler, HoldsTheTextToAPattern) {
   EXPECT_EQ(tokens, (std::vector<std::int32_t>{4, 5, 1}));
 }
 
-TEST(CApiSampler, SaysWhatIsWrong) {
+TEST(CApiSampler, ReportsErrors) {
   jerboa_sampler* sampler = nullptr;
   const auto create = [&](const std::string& options) {
     return jerboa_sampler_create(options.data(), options.size(), nullptr, &sampler);

@@ -3,7 +3,7 @@
 #include <deque>
 #include <gtest/gtest.h>
 
-// The loop of questions and calls, with a model that says what is written here.
+// The loop of questions and calls, with a model whose answers are given here.
 namespace jerboa::test::agent_test {
 namespace {
 
@@ -56,10 +56,10 @@ TEST_F(AgentTest, CallsAndReadsTheResult) {
     {"role": "assistant", "content": "It is 42."}])"));
 }
 
-TEST_F(AgentTest, TellsTheModelWhatWentWrong) {
+TEST_F(AgentTest, ReportsErrorsToTheModel) {
   run({{"", {{"ad", "{}"}, {"add", "{\"a\": "}, {"add", "[1]"}, {"add", "{\"a\": 1}"}, {"fail", ""}}}, {"Sorry."}});
   const auto result = [&](std::size_t i) { return messages[2 + i]["content"].get<std::string>(); };
-  EXPECT_EQ(result(0), "error: there is no tool \"ad\"; there are add, fail");
+  EXPECT_EQ(result(0), "error: there is no tool \"ad\"; available: add, fail");
   EXPECT_TRUE(result(1).starts_with("error: the arguments")) << result(1);
   EXPECT_EQ(result(2), "error: the arguments are not a JSON object");
   EXPECT_TRUE(result(3).starts_with("error: ")) << result(3);
@@ -90,14 +90,14 @@ TEST_F(AgentTest, PerformsNoCallsThatWereForbidden) {
     EXPECT_TRUE(answer.calls.empty());
     EXPECT_EQ(asked.size(), static_cast<std::size_t>(rounds) + 1);
     EXPECT_EQ(asked.back(), Calls::forbidden);
-    // Without calls that have no results, so that the conversation can go on.
+    // Without calls that have no results, so that the conversation can continue.
     EXPECT_EQ(messages.back(), (Json{{"role", "assistant"}, {"content", "Once more."}}));
   }
 }
 
 TEST_F(AgentTest, EndsWhenItIsCancelled) {
   run({{"", {{"add", R"({"a": 1, "b": 1})"}}}}, {}, true);
-  EXPECT_EQ(messages.size(), 3u);  // whole, so that the conversation can go on
+  EXPECT_EQ(messages.size(), 3u);  // whole, so that the conversation can continue
 }
 
 }  // namespace

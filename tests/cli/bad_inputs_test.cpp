@@ -27,7 +27,7 @@ std::vector<BadInput> read_table() {
   return table;
 }
 
-// What a shell would make of it: words at spaces, and quotes around words with spaces.
+// Splits a line as a shell would: at spaces, with quotes around words that contain spaces.
 std::vector<std::string> words_of(const std::string& line) {
   std::vector<std::string> words;
   std::string word;

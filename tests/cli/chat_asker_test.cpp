@@ -4,7 +4,7 @@
 
 #include "cli/chat_model.h"
 
-// What a model writes, separated into thoughts, text and calls.
+// A model's output, split into thoughts, text and calls.
 namespace jerboa::cli::chat_asker_test {
 namespace {
 

@@ -56,7 +56,7 @@ TEST_F(ChatTest, KeepsTheConversation) {
   EXPECT_EQ(messages[3]["role"], "assistant");
 }
 
-TEST_F(ChatTest, CtrlCStopsTheAnswerAlone) {
+TEST_F(ChatTest, CtrlCStopsOnlyTheAnswer) {
   PseudoTerminal terminal(chat({"--context", "60000", "--regex", "ready[a-c]*"}), variables());
   enter(terminal, "go on for long\r");
   ASSERT_TRUE(terminal.expect("go on for long\r\n"));
@@ -72,7 +72,7 @@ TEST_F(ChatTest, CtrlCStopsTheAnswerAlone) {
   EXPECT_EQ(saved("saved.json")[0]["content"], "go on for long");
 }
 
-TEST_F(ChatTest, WhatIsPastedIsOneMessage) {
+TEST_F(ChatTest, PastedTextIsOneMessage) {
   PseudoTerminal terminal(chat({"--max-tokens", "2"}), variables());
   enter(terminal, "\033[200~first\r\r\rläßt 日本語\033[201~ end\r");
   ASSERT_TRUE(terminal.expect("tokens of the context")) << terminal.shown();
@@ -191,7 +191,7 @@ TEST_F(ChatTest, TabCompletesCommands) {
   ASSERT_TRUE(terminal.expect("forgotten")) << terminal.shown();
 }
 
-TEST_F(ChatTest, NothingIsLostByWhatIsNotFinished) {
+TEST_F(ChatTest, UnfinishedAnswersLoseNothing) {
   PseudoTerminal terminal(chat({"--max-tokens", "2", "--context", "200"}), variables());
   enter(terminal, "hello\r");
   ASSERT_TRUE(terminal.expect("tokens of the context")) << terminal.shown();

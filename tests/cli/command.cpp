@@ -31,7 +31,7 @@ std::string content_of(std::FILE* file) {
   return text;
 }
 
-// In the child: never returns.
+// Runs in the child process and never returns.
 [[noreturn]] void become(const std::vector<std::string>& arguments,
                          const std::map<std::string, std::string>& variables) {
   for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
@@ -63,7 +63,7 @@ Outcome run_command(const std::vector<std::string>& arguments, const RunSettings
     const int target = settings.output.empty() ? fileno(out) : open(settings.output.c_str(), O_WRONLY);
     dup2(target, STDOUT_FILENO);
     dup2(fileno(err), STDERR_FILENO);
-    if (settings.most_file_bytes > 0) limit_files(settings.most_file_bytes);
+    if (settings.max_file_bytes > 0) limit_files(settings.max_file_bytes);
     become(arguments, settings.variables);
   }
   int status = 0;

@@ -8,7 +8,7 @@
 
 namespace jerboa::test {
 
-/// What a run of the command left behind.
+/// The outcome of running the command.
 struct Outcome {
   int code = -1;  ///< the exit status, or minus the signal that ended it
   std::string out, err;
@@ -17,8 +17,8 @@ struct Outcome {
 struct RunSettings {
   std::string input = {};  ///< standard input
   std::map<std::string, std::string> variables = {};
-  std::string output = {};          ///< a path for standard output, such as /dev/full; by default it is collected
-  std::size_t most_file_bytes = 0;  ///< that it can write into a file, as if the disk were full then; 0: any number
+  std::string output = {};         ///< a path for standard output, such as /dev/full; by default it is collected
+  std::size_t max_file_bytes = 0;  ///< limit of a file's size, as if the disk were full then; 0: none
 };
 
 /// Runs `jerboa` with these arguments, without a shell or a terminal.
@@ -27,8 +27,8 @@ Outcome run_command(const std::vector<std::string>& arguments, const RunSettings
 /// `jerboa` in a pseudo-terminal, as a user sees it.
 class PseudoTerminal {
  public:
-  /// What the program inherits: Ctrl-C is ignored in the background of a shell without job control. The tests may have
-  /// been started there, too.
+  /// The signal handling that the program inherits: Ctrl-C is ignored in the background of a shell without job control,
+  /// where the tests themselves may have been started.
   enum class CtrlC { interrupts, is_ignored };
 
   explicit PseudoTerminal(const std::vector<std::string>& arguments,
@@ -41,9 +41,9 @@ class PseudoTerminal {
   void type(const std::string& keys) const;
   /// Waits until the program reads keys one by one, as line editors do; returns whether it does.
   bool wait_for_editor() const;
-  /// Waits until the text appears after what was expected before; returns whether it did.
+  /// Waits until the text appears after the last expected one; returns whether it did.
   bool expect(const std::string& text, double seconds = 60);
-  /// Waits for the end; returns the exit status, or minus the signal, or -1000 if it does not end.
+  /// Waits until the program ends; returns the exit status, or minus the signal, or -1000 if it does not end.
   int wait(double seconds = 60);
   /// Everything that was shown so far.
   const std::string& shown() const { return shown_; }

@@ -4,7 +4,7 @@
 #include "cli/command.h"
 #include "support/bert_head.h"
 
-// What the smaller commands print when all is well.
+// The output of the smaller commands on success.
 namespace jerboa::test::commands_test {
 namespace {
 

@@ -67,7 +67,7 @@ TEST_F(GenerateCommandTest, PrintsJsonWithLogProbabilities) {
   EXPECT_EQ(answer["stopped_by"], "length");
   EXPECT_EQ(answer["prompt_tokens"], 4);
   ASSERT_EQ(answer["logprobs"].size(), 5u);
-  // The likeliest of 256 tokens has at least the mean probability.
+  // The most likely of 256 tokens has at least the mean probability.
   for (const double value : answer["logprobs"]) {
     EXPECT_LE(value, 0);
     EXPECT_GE(value, -std::log(256.0));
@@ -89,7 +89,7 @@ TEST_F(GenerateCommandTest, GeneratesSeveralAnswersAtOnce) {
   ASSERT_EQ(answers.size(), 3u);
   EXPECT_NE(answers[0]["tokens"], answers[1]["tokens"]);
   EXPECT_EQ(answers[2]["index"], 2);
-  // The first answer is that of the seed, and the second that of the next.
+  // The first answer uses the seed, the second the next one.
   EXPECT_EQ(json_lines(generate(flags).out)[0]["tokens"], answers[0]["tokens"]);
   auto next = flags;
   next[6] = "6";

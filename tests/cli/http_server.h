@@ -29,7 +29,7 @@ class HttpServer {
   };
   void serve(const std::string& path, Page page);
   std::string address() const;
-  /// The paths that were asked for, with the first byte that was wanted: "/a from 0".
+  /// The requested paths, with the first requested byte: "/a from 0".
   std::vector<std::string> requests() const;
   /// Whether any request had such a header.
   bool saw_header(const std::string& name) const;

@@ -9,7 +9,7 @@
 #include "cli/command.h"
 #include "support/temp_folder.h"
 
-// What every command has in common.
+// Properties that every command has.
 namespace jerboa::test::manners_test {
 namespace {
 
@@ -59,8 +59,7 @@ TEST(Manners, HelpsWithEveryCommand) {
   }
 }
 
-// Every command that there is, with its help: those of the completion script, which is written from the commands
-// themselves.
+// The --help of every command, as listed in the completion script, which is generated from the commands.
 std::map<std::string, std::string> help_of_all() {
   const std::string script = run_command({"completion", "bash"}).out;
   const std::string mark = "\") words=";
@@ -146,7 +145,7 @@ TEST(Manners, WritesCompletions) {
   }
 }
 
-// The script itself, in the shell that it is for.
+// Runs the script itself in its shell.
 TEST(Manners, BashCompletes) {
   const TempFolder folder;
   write_text(folder / "jerboa.bash", run_command({"completion", "bash"}).out);
@@ -162,7 +161,7 @@ TEST(Manners, BashCompletes) {
   EXPECT_EQ(complete("jerboa tokenizer tr"), "train\n");
   EXPECT_EQ(complete("jerboa tu"), "tune\n");
   EXPECT_EQ(complete("jerboa tune --sh"), "--shapes\n");
-  // The names of models, wherever one is taken.
+  // The names of models are completed wherever one is expected.
   const std::string home = (folder / "home").string();
   std::filesystem::create_directories(folder / "home" / "models" / "tiny-one");
   write_text(folder / "home" / "models" / "tiny-one" / "jerboa.json", R"({"source": "", "time": "", "files": []})");
@@ -194,7 +193,7 @@ TEST(Manners, AFailedTrainingKeepsTheOldTokenizer) {
   ASSERT_EQ(first.code, 0) << first.err;
   const std::string before = read_text(output);
   const Outcome second =
-      run_command({"tokenizer", "train", "-o", output, "--vocab-size", "290", text}, {.most_file_bytes = 100});
+      run_command({"tokenizer", "train", "-o", output, "--vocab-size", "290", text}, {.max_file_bytes = 100});
   EXPECT_EQ(second.code, 1);
   EXPECT_NE(second.err.find(output + ": cannot write"), std::string::npos) << second.err;
   EXPECT_EQ(read_text(output), before);

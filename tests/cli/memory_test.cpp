@@ -50,8 +50,7 @@ TEST_F(MemoryCommandTest, AddsFindsListsAndRemoves) {
   EXPECT_NEAR(passage["score"].get<double>(), 1, 1e-4);
 
   EXPECT_EQ(memory({"rm", "typed"}).code, 0);
-  EXPECT_EQ(memory({"rm", "typed"}).err,
-            "jerboa memory rm: there is no document typed; jerboa memory list shows those there are\n");
+  EXPECT_EQ(memory({"rm", "typed"}).err, "jerboa memory rm: there is no document typed; see jerboa memory list\n");
   const Outcome list = memory({"list"});
   EXPECT_NE(list.out.find("a.txt"), std::string::npos);
   EXPECT_EQ(list.out.find("typed"), std::string::npos);

@@ -41,7 +41,7 @@ TEST(Onnx, RefusesShapesThatItsValuesDoNotHave) {
     test::expect_error<FileError>([&] { onnx_values(tensor(shape), "w"); }, "w: its 6 values do not have the shape [");
 }
 
-TEST(Onnx, RefusesWhatIsNone) {
+TEST(Onnx, RefusesOtherFiles) {
   for (const std::string& file :
        {std::string("\x3a\x7f"), std::string("\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"), std::string("\x0f")})
     test::expect_error<FileError>([&] { read_onnx(bytes_of(file), "model.onnx"); },

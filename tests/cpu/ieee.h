@@ -6,7 +6,7 @@
 
 #include "ops/sample.h"
 
-// What the tests of NaN and infinity share: graphs of one output, and every engine that promises to follow IEEE 754.
+// Shared by the tests of NaN and infinity: graphs with one output, and every engine that follows IEEE 754.
 namespace jerboa::test {
 
 /// Whether two numbers are close; NaN is close to NaN, and an infinity only to itself.

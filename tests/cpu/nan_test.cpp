@@ -311,10 +311,10 @@ TEST(Nan, ComesThroughProductsWithQuantisedWeights) {
       for (std::int64_t i = 0; i < columns * inner; ++i) weights.push_back(static_cast<double>(i * 7 % 15 - 7));
       const Numbers x = random_numbers(rows * inner, 4);
       const Numbers scales(static_cast<std::size_t>(columns * groups), 0.25);
-      const auto check = [&](const Numbers& own_x, const Numbers& own_scales) {
-        expect_like_the_reference(sample_with({floats_of({rows, inner}, own_x),
+      const auto check = [&](const Numbers& x_values, const Numbers& scale_values) {
+        expect_like_the_reference(sample_with({floats_of({rows, inner}, x_values),
                                                {dtype, {columns, inner}, weights},
-                                               to_value(to_host({DType::f16, {columns, groups}, own_scales}))},
+                                               to_value(to_host({DType::f16, {columns, groups}, scale_values}))},
                                               [](Xs in) { return matmul_quantised(in[0], in[1], in[2]); }),
                                   1e-4, 1e-3);
       };

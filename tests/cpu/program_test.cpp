@@ -128,7 +128,7 @@ TEST(CpuProgram, SwapsStatesThatAreEachOthersNextVersion) {
   EXPECT_TRUE(session.download_state("b") == HostTensor({3}, {11, 22, 33}));
 }
 
-TEST(CpuProgram, GivesTheOldVersionOfWhatItUpdatesInPlace) {
+TEST(CpuProgram, ReturnsTheOldVersionOfTensorsUpdatedInPlace) {
   for (const std::int64_t size : {3, 5000}) {
     Session session(cpu_with(1));
     session.add_entry("step", trace([&] {
@@ -150,7 +150,7 @@ TEST(CpuProgram, GivesTheOldVersionOfWhatItUpdatesInPlace) {
 }
 
 // A kernel may store what it loaded after it has written the memory that it comes from.
-TEST(CpuProgram, KeepsWhatAKernelLoadedFromMemoryThatItWrites) {
+TEST(CpuProgram, KeepsValuesLoadedFromMemoryThatAKernelWrites) {
   constexpr std::int64_t size = 3000;
   Instruction load, twice;
   load.kind = Instruction::Kind::load;

@@ -27,7 +27,7 @@ TEST(Compile, ModuleReportsItsProperties) {
   EXPECT_LT(module.step({{"x", x}}).loss(), first);
 }
 
-TEST(Compile, AForwardStandsAloneOrSharesParameters) {
+TEST(Compile, AForwardPassHasItsOwnParametersOrSharesThem) {
   Module trained = compile_module(nn::Linear(2, 3), loss, {{"x", {4, 2}}}, Sgd{.lr = 0.1}, on_reference);
   Module sibling = compile_forward(nn::Linear(2, 3), forward, {{"x", {1, 2}}}, trained.session());
   Module alone = compile_forward(nn::Linear(2, 3), forward, {{"x", {1, 2}}}, on_reference);

@@ -69,7 +69,7 @@ TEST(MixedPrecision, KeepsCopiesOfParametersThatAreNeitherListedNorSaved) {
     ASSERT_EQ(copy.number(i), f16_to_f32(f32_to_f16(static_cast<float>(param.number(i))))) << i;
 }
 
-// Whatever changes a parameter, the next step reads its new values.
+// Whatever changes a parameter, the next step reads the new values.
 TEST(MixedPrecision, RefreshesCopiesOfParametersThatWereUploadedLoadedOrReset) {
   const TempFolder folder;
   auto trainer = mixed_trainer(Device::cpu(), Precision::mixed_f16),

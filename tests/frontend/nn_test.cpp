@@ -53,7 +53,7 @@ TEST(Nn, ACopyIsIndependent) {
   EXPECT_EQ(model.up.weight.path, "up.weight");
 }
 
-// What module(x) computes with these parameters.
+// Computes module(x) with these parameters.
 template <class Model>
 HostTensor run(const Model& model, const HostTensor& x, const TensorMap& params = {}) {
   Module module = compile_forward(model, [](const Model& net, const Inputs& in) { return net(in["x"]); },

@@ -51,11 +51,10 @@ TEST(SixteenBitParameters, AreUpdatedInF32AndRoundedOnce) {
         const HostTensor next = module.session().download_param("w");
         ASSERT_EQ(next.dtype(), dtype);
         for (std::int64_t i = 0; i < size; ++i) {
-          auto &own_m = m[static_cast<std::size_t>(i)], &own_v = v[static_cast<std::size_t>(i)];
-          own_m = 0.9 * own_m + 0.1 * g.number(i);
-          own_v = 0.999 * own_v + 0.001 * g.number(i) * g.number(i);
-          const double change =
-              own_m / (1 - std::pow(0.9, step)) / (std::sqrt(own_v / (1 - std::pow(0.999, step))) + 1e-8);
+          auto &m_i = m[static_cast<std::size_t>(i)], &v_i = v[static_cast<std::size_t>(i)];
+          m_i = 0.9 * m_i + 0.1 * g.number(i);
+          v_i = 0.999 * v_i + 0.001 * g.number(i) * g.number(i);
+          const double change = m_i / (1 - std::pow(0.9, step)) / (std::sqrt(v_i / (1 - std::pow(0.999, step))) + 1e-8);
           const double exact = w.number(i) * (1 - 0.01 * 0.1) - 0.01 * change;
           ASSERT_EQ(next.number(i), rounded(exact, dtype)) << device.name() << ' ' << name(dtype) << ' ' << i;
         }

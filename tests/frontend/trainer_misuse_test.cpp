@@ -6,7 +6,7 @@
 #include "support/expect_error.h"
 #include "support/temp_folder.h"
 
-// Mistakes in training that must not stay silent.
+// Mistakes in training that must not go unnoticed.
 namespace jerboa::trainer_misuse_test {
 namespace {
 
@@ -420,7 +420,7 @@ TEST(TrainerMisuse, AnUpdateThatFailsLeavesNoGradientsBehind) {
   EXPECT_EQ(trainer.session().download_params(), clean.session().download_params());
 }
 
-// However a batch is wrong.
+// However the batch is wrong.
 TEST(TrainerMisuse, ABatchThatIsRefusedDiscardsTheUpdate) {
   const auto trainer_with = [](const Optimizer& optimizer) {
     return Trainer(Steady{}, squared_error, {.optimizer = optimizer, .device = Device::reference(), .accumulate = 2});

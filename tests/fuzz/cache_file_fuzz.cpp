@@ -1,5 +1,5 @@
-// Whatever a file of a text's cache holds, it is refused with a FileError, or gives tokens that the model has and as
-// many blocks and states as its layers need for them.
+// Whatever a cache file contains, it is refused with a FileError, or yields tokens that the model has and as many
+// blocks and states as its layers need for them.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

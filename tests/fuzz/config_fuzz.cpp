@@ -18,7 +18,7 @@ namespace {
 
 using namespace jerboa;
 
-constexpr int most_layers = 6;  // as many as a pattern of layers has; more would test nothing new
+constexpr int max_layers = 6;  // as many as a pattern of layers has; more would test nothing new
 
 DType weights_of(std::string_view rest) {
   constexpr DType types[] = {DType::f32, DType::f16, DType::bf16, DType::i8, DType::i4};
@@ -60,7 +60,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   try {
     const auto config = models::Config::parse(input.substr(0, end));
     const models::Family& family = models::family_of(config);
-    if (config.count(std::string(family.layer_count)) > most_layers) return 0;
+    if (config.count(std::string(family.layer_count)) > max_layers) return 0;
     const Graph graph = graph_of(config, family, weights_of(input.substr(std::min(end + 1, input.size()))));
     models::check_layers(weights, config, family);
     models::check_params(weights, graph, family);

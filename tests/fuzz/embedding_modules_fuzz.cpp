@@ -1,5 +1,5 @@
-// Whatever the files of sentence-transformers say, they are read or refused with an Error. An input is modules.json and
-// the configs of a pooling, of a dense layer, of the limits and of the prompts, with NUL bytes between them.
+// Whatever the files of sentence-transformers contain, they are read or refused with an Error. An input is modules.json
+// and the configs of a pooling, of a dense layer, of the limits and of the prompts, separated by NUL bytes.
 #include <algorithm>
 #include <array>
 #include <cstddef>

@@ -1,6 +1,6 @@
-// A main program for a fuzzer's function where libFuzzer is not available: runs it on each seed, and on simple
-// mutations of each that are the same every time. libFuzzer, which learns from coverage, finds far more; this notices
-// in seconds, with any compiler, that a parser no longer takes its seeds or that a damaged one crashes it.
+// A main program for a fuzzer's function where libFuzzer is not available: runs it on each seed, and on simple,
+// reproducible mutations of each. libFuzzer, which learns from coverage, finds far more; this notices in seconds, with
+// any compiler, that a parser no longer accepts its seeds or that a damaged one crashes it.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -22,7 +22,7 @@ extern "C" [[gnu::weak]] std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data,
 namespace {
 
 constexpr int mutations_per_seed = 300;
-constexpr std::size_t room = 1 << 20;  // for fuzzers whose seeds stand for files that are made
+constexpr std::size_t room = 1 << 20;  // for fuzzers whose seeds are generated
 
 jerboa::SplitMix& random_numbers() {
   static jerboa::SplitMix random(1);

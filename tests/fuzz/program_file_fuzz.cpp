@@ -237,12 +237,12 @@ void mutate(Json& root, std::mt19937& random) {
 
 // Runs
 
-constexpr std::int64_t most_work = 1 << 18;
+constexpr std::int64_t max_work = 1 << 18;
 
 std::int64_t product(const Sizes& sizes) {
   std::int64_t total = 1;
   for (const std::int64_t size : sizes)
-    total = std::min(most_work * 2, total) * std::min(most_work * 2, std::max<std::int64_t>(size, 1));
+    total = std::min(max_work * 2, total) * std::min(max_work * 2, std::max<std::int64_t>(size, 1));
   return total;
 }
 
@@ -261,10 +261,10 @@ bool is_small(const ProgramFile& file, const ProgramEntry& entry, const SymbolVa
       add(kernel.domain);
       for (const TensorAccess& access : kernel.operands) add(access.shape);
       for (const TensorAccess& access : kernel.results) add(access.shape);
-      if (work > most_work) return false;
+      if (work > max_work) return false;
     }
   for (const KernelSpec& kernel : entry.program.cpu.kernels) add(kernel.domain);
-  return work <= most_work;
+  return work <= max_work;
 }
 
 HostTensor values(DType dtype, const Sizes& sizes, std::mt19937& random) {
@@ -343,7 +343,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   std::mt19937 random(static_cast<std::uint32_t>(size));
   try {
     const ProgramFile file = decode_program(file_of(data, size), "file");
-    // What was read survives being written and read again.
+    // A decoded file survives being encoded and decoded again.
     const std::string again = encode_program(file);
     if (encode_program(decode_program(again, "again")) != again) std::abort();
     for (const ProgramEntry& entry : file.entries)

@@ -1,5 +1,5 @@
-// Whatever a file of `jerboa tune` holds, it is refused with a FileError, or is the same once it was written and read
-// again, and gives only forms that the device has.
+// Whatever a file of `jerboa tune` contains, it is refused with a FileError, or is the same after it was written and
+// read again, and yields only forms that the device supports.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

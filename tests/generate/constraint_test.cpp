@@ -161,7 +161,7 @@ TEST(JsonSchema, ClosesObjectsThatListTheirProperties) {
   EXPECT_TRUE(matches(compile_json_schema_text(schema, {.open_objects = true}), R"({"b": 1})"));
 }
 
-TEST(JsonSchema, RefusesWhatItCannotHonour) {
+TEST(JsonSchema, RefusesUnsupportedKeywords) {
   EXPECT_EQ(error_of(R"({"type": "object", "properties": {"x": {"not": {"type": "null"}}}})"),
             "#/properties/x: 'not' is not supported");
   EXPECT_EQ(error_of(R"({"type": "array", "items": {"minimun": 3}})"), "#/items: 'minimun' is not supported");
@@ -185,7 +185,7 @@ TEST(JsonSchema, RefusesWhatItCannotHonour) {
 }
 
 // Every text over a small alphabet, against the standard library's engine.
-TEST(Regex, MatchesWhatTheStandardLibraryMatches) {
+TEST(Regex, MatchesLikeTheStandardLibrary) {
   const std::string alphabet = "ab1-";
   std::vector<std::string> texts = {""};
   for (std::size_t begin = 0, size = 0; size < 5; ++size) {
@@ -262,7 +262,7 @@ TEST(Regex, RandomLogitsEndInAMatch) {
   }
 }
 
-TEST(Regex, RefusesWhatItDoesNotKnow) {
+TEST(Regex, RefusesUnknownSyntax) {
   for (const char* pattern :
        {"(", ")", "a{3,2}", "[b-a]", "*a", "\\1", "\\b", "(?!a)", "a^b", "a$b", "\\q", "[a", "\\u{110000}", "\\p{Zz}",
         "(?i)a", "a{99999}", "((((a{999}){999}){999}){999})b\\", "\xff"})
@@ -299,7 +299,7 @@ TEST(Constraint, EndsInTimeWhereTokensRunOut) {
   for (std::uint64_t seed = 0; seed < 20; ++seed) EXPECT_LE(random_tokens(grammar, seed, 30).size(), 30u);
 }
 
-TEST(Constraint, SurvivesForgettingWhatItLearnt) {
+TEST(Constraint, SurvivesAClearedCache) {
   // A counted string has a new position at each character, far more than the cache holds.
   const auto vocabulary = test_vocabulary();
   const auto constraint = make_constraint(
@@ -411,7 +411,7 @@ TEST(Budget, BoundsTheStatesOfAGrammar) {
   expect_within(60, [&] { EXPECT_THROW(compile_regex(classes), ConstraintError); });
 }
 
-TEST(Budget, BoundsWhatSchemasMultiplyTo) {
+TEST(Budget, LimitsProductsOfAlternatives) {
   const auto any_of = [](int first) {
     std::string out = R"({"anyOf": [)";
     for (int i = 0; i < 1000; ++i) out += (i == 0 ? "" : ",") + fmt::format(R"({{"const": {}}})", first + i);
@@ -428,7 +428,7 @@ TEST(Budget, BoundsWhatSchemasMultiplyTo) {
   expect_within(60, [&] { EXPECT_NE(error_of(doubled).find("'allOf' merges more than"), std::string::npos); });
 }
 
-TEST(Budget, BoundsWhatReferencesCopy) {
+TEST(Budget, LimitsCopiesByReferences) {
   std::string references, fields, values;
   for (int i = 0; i < 600; ++i) references += fmt::format(R"({}{{"$ref": "#/$defs/large"}})", i == 0 ? "" : ",");
   for (int i = 0; i < 3000; ++i) {
@@ -487,8 +487,8 @@ TEST(Budget, ComparesAlternativesInProportion) {
 }
 
 // An alternative of objects with required properties of six values each, the same in all alternatives.
-std::string with_shared_values(int properties, const std::string& own) {
-  std::string fields = own, names = R"("zone")";
+std::string with_shared_values(int properties, const std::string& distinct_fields) {
+  std::string fields = distinct_fields, names = R"("zone")";
   for (int i = 0; i < properties; ++i) {
     fields += fmt::format(R"(,"p{}": {{"enum": [0, 1, 2, 3, 4, 5]}})", i);
     names += fmt::format(R"(,"p{}")", i);
@@ -497,11 +497,12 @@ std::string with_shared_values(int properties, const std::string& own) {
 }
 
 TEST(Budget, DoesNotMultiplyTheValuesThatAlternativesShare) {
-  const auto own = [](int i) { return fmt::format(R"("zone": {{"const": {}}})", i); };
+  const auto distinct_fields = [](int i) { return fmt::format(R"("zone": {{"const": {}}})", i); };
   for (const int alternatives : {2, 40})
     expect_within(5, [&] {
-      EXPECT_EQ(error_of(one_of(alternatives, [&](int i) { return with_shared_values(12, own(i)); })), "compiled");
-      EXPECT_EQ(error_of(one_of(alternatives, [&](int i) { return with_shared_values(12, own(i / 2)); })),
+      EXPECT_EQ(error_of(one_of(alternatives, [&](int i) { return with_shared_values(12, distinct_fields(i)); })),
+                "compiled");
+      EXPECT_EQ(error_of(one_of(alternatives, [&](int i) { return with_shared_values(12, distinct_fields(i / 2)); })),
                 "#: 'oneOf': a value may be valid under both 0 and 1; use anyOf, or a constant that tells them apart");
     });
 }

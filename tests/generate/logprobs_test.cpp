@@ -6,7 +6,7 @@
 namespace jerboa::logprobs_test {
 namespace {
 
-TEST(Logprobs, ListTheLikeliestInOrder) {
+TEST(Logprobs, ListTheMostLikelyTokensInOrder) {
   const std::vector<float> logits = {1.0f, 3.0f, 2.0f, 3.0f, -std::numeric_limits<float>::infinity()};
   const TokenDistribution found = distribution_of(logits, 3);
   ASSERT_EQ(found.likeliest.size(), 3u);

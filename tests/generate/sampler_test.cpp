@@ -29,7 +29,7 @@ TEST(CounterRandom, IsTheSameEverywhere) {
   EXPECT_EQ(CounterRandom(0, 2).next(), 0x06C45D188009454Full);
 }
 
-TEST(Sampler, GreedyTakesTheFirstOfTheLikeliest) {
+TEST(Sampler, GreedyTakesTheFirstOfTheMostLikely) {
   std::vector<float> logits = {1, 5, 5, 2};
   EXPECT_EQ(Sampler({.temperature = 0}).sample(logits), 1);
 }
@@ -75,7 +75,7 @@ TEST(Sampler, TheSameSeedDrawsTheSameTokens) {
   for (const int token : run(7)) EXPECT_EQ(token, static_cast<int>(random.uniform() * 8));
 }
 
-TEST(Sampler, KeepsTheLikeliest) {
+TEST(Sampler, KeepsTheMostLikely) {
   EXPECT_EQ(drawn({.top_k = 2}, rising), (std::set<int>{3, 4}));
   // 0.636, 0.234, 0.086, …
   EXPECT_EQ(drawn({.top_p = 0.6f}, rising), (std::set<int>{4}));
@@ -92,7 +92,7 @@ TEST(Sampler, TypicalDropsTheTooLikely) {
   EXPECT_EQ(drawn({.typical_p = 0.5f}, logits), (std::set<int>{1, 2, 3, 4}));
 }
 
-TEST(Sampler, PenalizesWhatWasSeen) {
+TEST(Sampler, PenalizesSeenTokens) {
   const std::vector<int> prompt = {4};
   Sampler sampler({.temperature = 0, .repetition_penalty = 2});
   sampler.observe(prompt);
@@ -168,7 +168,7 @@ Fed feed(const std::vector<std::string>& stops, const std::vector<std::string>& 
   return out;
 }
 
-TEST(StopMatcher, HoldsBackWhatMayBeginAStopString) {
+TEST(StopMatcher, HoldsBackTextThatMayBeginAStopString) {
   StopMatcher matcher({"\nUser:"});
   EXPECT_EQ(matcher.feed("Hello\n"), "Hello");
   EXPECT_EQ(matcher.feed("Us"), "");
@@ -182,7 +182,7 @@ TEST(StopMatcher, HoldsBackWhatMayBeginAStopString) {
   EXPECT_EQ(matcher.finish(), "");
 }
 
-TEST(StopMatcher, GivesBackWhatItHeldAtTheEnd) { EXPECT_EQ(feed({"stop"}, {"a st", "o"}), (Fed{"a sto", ""})); }
+TEST(StopMatcher, ReturnsHeldTextAtTheEnd) { EXPECT_EQ(feed({"stop"}, {"a st", "o"}), (Fed{"a sto", ""})); }
 
 TEST(StopMatcher, DoesNotDependOnWhereThePiecesBreak) {
   CounterRandom random(3);

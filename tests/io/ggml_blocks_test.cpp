@@ -47,7 +47,7 @@ TEST(GgmlFloats, AreConverted) {
   EXPECT_EQ(values, (std::vector<float>{-2.5F, bf16_to_f32(f32_to_bf16(1e30F)), 0}));
 }
 
-TEST(GgmlBlocksErrors, SayWhatDoesNotFit) {
+TEST(GgmlBlocksErrors, NameSizesThatDoNotFit) {
   const std::vector<std::byte> bytes(36);
   std::vector<float> values(32);
   test::expect_error<UsageError>([&] { dequantise(GgmlType::Q4_0, bytes, values); },

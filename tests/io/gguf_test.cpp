@@ -80,7 +80,7 @@ TEST(Gguf, ReadsMetadataOfEveryType) {
   }
 }
 
-TEST(Gguf, SaysWhatAValueIsNot) {
+TEST(Gguf, NamesTheExpectedTypeOfAValue) {
   GgufWriter writer;
   writer.u32("number", 1);
   writer.texts("texts", {"a"});
@@ -177,7 +177,7 @@ TEST(Gguf, RefusesEveryTruncation) {
   EXPECT_NO_THROW(parsed(whole));
 }
 
-// None of these may take the memory or time that they ask for.
+// None of these may use the memory or time that they ask for.
 TEST(Gguf, ChecksCountsAndSizesBeforeItTakesMemory) {
   constexpr std::uint64_t huge = std::numeric_limits<std::uint64_t>::max();
   GgufWriter writer = small();

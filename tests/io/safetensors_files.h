@@ -7,7 +7,7 @@
 
 namespace jerboa::test {
 
-/// The bytes of a safetensors file with this header, right or wrong, and data.
+/// The bytes of a safetensors file with this header, valid or not, and data.
 inline std::string safetensors_file(std::string_view header, std::string_view data = {}) {
   const std::uint64_t length = header.size();
   std::string file(sizeof(length), '\0');

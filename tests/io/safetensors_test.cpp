@@ -136,7 +136,7 @@ TEST(SafeTensors, KeepsItsViewsWhenMoved) {
   EXPECT_EQ(text_of(moved.view("x")), "abc");
 }
 
-TEST(SafeTensors, NamesWhatItHasWhenATensorIsUnknown) {
+TEST(SafeTensors, ListsItsTensorsWhenOneIsUnknown) {
   const TempFolder folder;
   const std::vector<float> value{1};
   std::vector<TensorView> tensors;

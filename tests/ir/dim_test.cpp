@@ -99,7 +99,7 @@ TEST(Dim, RefusesSizesThatNoMachineHas) {
   test::expect_error<ShapeError>([&] { (huge * Dim::symbol("H", std::int64_t{1} << 40)).upper_bound(); }, "too large");
 }
 
-TEST(Dim, ParsesWhatItPrints) {
+TEST(Dim, ParsesItsOwnOutput) {
   std::mt19937 engine(7);
   const auto random_dim = [&](auto&& self, int depth) -> Dim {
     switch (depth > 3 ? engine() % 2 : engine() % 6) {

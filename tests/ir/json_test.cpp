@@ -79,7 +79,7 @@ TEST(Json, RefusesAnotherVersion) {
   EXPECT_EQ(message_with("\"version\": 1", "\"version\": 99"), "made by another version of Jerboa");
 }
 
-TEST(Json, RefusesWhatItDoesNotKnow) {
+TEST(Json, RefusesUnknownNames) {
   EXPECT_EQ(message_with("\"op\": \"sum\"", "\"op\": \"total\""), "unknown op total");
   EXPECT_EQ(message_with("\"dtype\": \"f32\"", "\"dtype\": \"f99\""), "unknown type f99");
   EXPECT_EQ(message_with("\"storage\": \"input\"", "\"storage\": \"cloud\""), "unknown storage \"cloud\"");

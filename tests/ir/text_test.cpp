@@ -2,7 +2,7 @@
 
 #include <jerboa/ops/ops.h>
 
-// What a graph looks like as a listing and in Graphviz.
+// Graphs as listings and in Graphviz.
 namespace jerboa {
 namespace {
 

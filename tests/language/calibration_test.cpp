@@ -9,7 +9,7 @@
 #include "language/model_folder.h"
 #include "support/expect_error.h"
 
-// Models that read a text while they are quantised.
+// Models that read a text before they are quantised.
 namespace jerboa::calibration_test {
 namespace {
 
@@ -26,7 +26,7 @@ constexpr const char* another_tale =
 
 CalibrationOptions on_cpu() { return {.device = Device::cpu(2), .tokens = 2048, .window = 128}; }
 
-// How far the logits are from those of the weights as they were.
+// The difference between the logits and those of the original weights.
 double error_of(const std::filesystem::path& folder, const std::filesystem::path& original, const std::string& text) {
   LanguageModel model = LanguageModel::load(folder, {.device = Device::cpu(2)});
   LanguageModel exact = LanguageModel::load(original, {.device = Device::cpu(2), .weights = DType::f32});
@@ -48,7 +48,7 @@ TEST(Calibration, BringsLogitsCloserToThoseOfTheOriginal) {
     EXPECT_EQ(number, ++called);
     EXPECT_EQ(count, 30);  // five layers of seven matrices, of which down_proj has 172 columns and is not quantised
   };
-  // One short text would fit a matrix to its few words.
+  // One short text would fit the matrices to its few words.
   const std::string tales = write_calibration_text(stories, {.device = Device::cpu(2), .texts = 8, .seed = 1});
   quantise_calibrated(stories, folder / "careful", DType::i4, tales, options);
   EXPECT_EQ(called, 30);
@@ -80,7 +80,7 @@ TEST(CalibrationText, HoldsConversationsIfTheModelChats) {
   EXPECT_EQ(text.find("<user></user>"), std::string::npos);  // they ask something
 }
 
-// What is stored transposed, experts and tied tables.
+// Transposed matrices, experts and tied tables.
 TEST(Calibration, TakesEveryKindOfDecoder) {
   for (const char* golden : {"gpt2", "qwen3_moe", "gemma2"}) {
     const test::ModelFolder original(golden);
@@ -92,7 +92,7 @@ TEST(Calibration, TakesEveryKindOfDecoder) {
   }
 }
 
-TEST(Calibration, RefusesWhatItCannotUse) {
+TEST(Calibration, RefusesUnusableInput) {
   const test::ModelFolder original("llama");
   const test::TempFolder folder;
   test::expect_error<UsageError>([&] { quantise_calibrated(original.path(), folder / "x", DType::i4, "", on_cpu()); },

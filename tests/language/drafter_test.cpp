@@ -8,7 +8,7 @@
 #include "language/model_folder.h"
 #include "support/expect_error.h"
 
-// A small model guesses, the model confirms: the text is the model's own.
+// A small model drafts, and the model verifies: the text is the model's own.
 namespace jerboa::language::drafter_test {
 namespace {
 
@@ -27,7 +27,8 @@ GenerateOptions sampled(std::uint64_t seed) {
   return {.max_tokens = 20, .sampling = SamplerOptions{.temperature = 0.8f, .seed = seed}};
 }
 
-// Attention, windows, experts and recurrent states, each with guesses that are all right and guesses that rarely are.
+// Attention, windows, experts and recurrent states, each with drafts that are always right and with drafts that rarely
+// are.
 TEST(DraftModel, DoesNotChangeTheText) {
   for (const char* family : {"llama", "gemma2", "qwen3_moe", "lfm2"}) {
     SCOPED_TRACE(family);
@@ -47,7 +48,7 @@ TEST(DraftModel, DoesNotChangeTheText) {
   }
 }
 
-// A text of one token has no prompt to compute before its first guesses.
+// A text of one token has no prompt to compute before its first draft.
 TEST(DraftModel, GuessesFromTheFirstTokenOn) {
   const ModelFolder folder("llama");
   LanguageModel plain = folder.open(), model = folder.open();
@@ -85,7 +86,7 @@ TEST(DraftModel, LeavesLongTextsToTheModel) {
   EXPECT_LE(result.drafted, 6);
 }
 
-// Most models load with a shorter context than they support, which must not be that of the guesses.
+// Most models are loaded with a shorter context than they support, which must not limit the drafts.
 TEST(DraftModel, GuessesAsFarAsTheModelWrites) {
   const ModelFolder folder("llama"), shorter("llama");
   const auto set_context = [](const ModelFolder& changed, int context) {
@@ -107,7 +108,7 @@ TEST(DraftModel, GuessesAsFarAsTheModelWrites) {
   };
   EXPECT_GT(drafted(folder, 0), 0);
   EXPECT_EQ(drafted(folder, usual), 0);
-  EXPECT_EQ(drafted(shorter, 0), 0);  // which supports no more
+  EXPECT_EQ(drafted(shorter, 0), 0);  // it supports no more
 }
 
 TEST(DraftModel, IsRefusedIfItsTokensDiffer) {

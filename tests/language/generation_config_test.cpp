@@ -18,7 +18,7 @@ detail::GenerationConfig read(const std::string& text) {
   return detail::read_generation_config(folder.path(), model);
 }
 
-TEST(GenerationConfig, SaysWhatEndsAText) {
+TEST(GenerationConfig, ListsEndTokens) {
   EXPECT_EQ(read(R"({"eos_token_id": 3})").end_tokens, std::vector<int>{3});
   EXPECT_EQ(read(R"({"eos_token_id": [3, 9]})").end_tokens, (std::vector<int>{3, 9}));
   EXPECT_EQ(read("{}").end_tokens, std::vector<int>{7});
@@ -46,7 +46,7 @@ TEST(GenerationConfig, MayBeMissing) {
       detail::read_generation_config(folder.path(), models::Config::parse(R"({"vocab_size": 10})")).end_tokens.empty());
 }
 
-TEST(GenerationConfig, NamesWhatIsWrong) {
+TEST(GenerationConfig, ReportsErrors) {
   test::expect_error<FileError>([] { read(R"({"eos_token_id": "x"})"); },
                                 "generation_config.json: eos_token_id is \"x\", which is not a whole number or a list");
   const auto refuse = [](const std::string& text, const std::string& message) {

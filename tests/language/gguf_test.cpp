@@ -12,7 +12,7 @@
 #include "support/gguf_models.h"
 #include "support/temp_folder.h"
 
-// Models from GGUF files: the golden ones continue as transformers does, whatever the file they come from.
+// Models from GGUF files: the goldens continue like transformers, whichever file they come from.
 namespace jerboa::gguf_test {
 namespace {
 
@@ -31,7 +31,7 @@ LanguageModel open(const std::filesystem::path& path, LanguageModelOptions optio
   return LanguageModel::load(path, options);
 }
 
-// As transformers continues the golden prompt, up to an end token.
+// Expects the same continuation of the golden prompt as transformers', up to an end token.
 void expect_golden(LanguageModel& model, const std::string& family) {
   const Tokens prompt = golden_tokens(family, "input_ids"), all = golden_tokens(family, "greedy");
   const auto first = all.begin() + std::ssize(prompt);
@@ -101,7 +101,7 @@ TEST(LanguageModelFromGguf, ReadsTextAndChat) {
   EXPECT_EQ(model.chat("Hi", greedy).tokens, model.continue_tokens(Tokens{1, 'H', 'i', 2}, greedy).tokens);
 }
 
-TEST(LanguageModelFromGguf, SaysWhatIsWrong) {
+TEST(LanguageModelFromGguf, ReportsErrors) {
   const test::TempFolder folder;
   test::write_text(folder / "a.gguf", "not a model");
   test::expect_error<FileError>([&] { open(folder / "a.gguf"); }, "a.gguf: not a GGUF file");

@@ -38,8 +38,8 @@ double rms(const std::vector<float>& values) {
   return std::sqrt(total / static_cast<double>(values.size()));
 }
 
-// The relative error of logits compared with those of f32 weights. The CPU rounds rows that meet int8 or int4 weights
-// to 8 bits as well.
+// The relative error of logits compared with those of f32 weights. With int8 or int4 weights, the CPU also rounds
+// activations to 8 bits.
 TEST(LanguageModel, KeepsWeightsInFewerBits) {
   for (const char* family : {"llama", "qwen3", "phi3", "gemma2", "gpt2"}) {
     const ModelFolder folder(family);
@@ -96,7 +96,7 @@ TEST(LanguageModel, CountsEachWeightOnce) {
   for (const DType type : {DType::bf16, DType::i8}) EXPECT_EQ(folder.open({.weights = type}).parameters(), wanted);
 }
 
-TEST(LanguageModel, KeepsWhatItHasComputed) {
+TEST(LanguageModel, ReusesItsCache) {
   const ModelFolder folder("llama");
   LanguageModel model = folder.open({.block = 8}), fresh = folder.open();
   const Tokens prompt = folder.prompt();
@@ -163,7 +163,7 @@ TEST(LanguageModel, StopsForEachReason) {
   const Tokens prompt = folder.prompt(), wanted = folder.continuation();
   LanguageModel model = folder.open({.context = 32});
   EXPECT_EQ(model.continue_tokens(prompt, greedy(3)).reason, StopReason::length);
-  // Of 32 tokens, 21 are the prompt's; the last token drawn is not fed back.
+  // 21 of 32 tokens are the prompt's; the last drawn token is not fed back.
   const Generation full = model.continue_tokens(prompt, greedy(100));
   EXPECT_EQ(full.reason, StopReason::context);
   EXPECT_EQ(full.tokens, Tokens(wanted.begin(), wanted.begin() + 12));
@@ -206,15 +206,15 @@ TEST(LanguageModel, KeepsTheConversation) {
   const Tokens second = model.chat("So?", greedy(4)).tokens;
   EXPECT_EQ(second, model.generate("<user>Hi<assistant>" + first + "<user>So?<assistant>", greedy(4)).tokens);
   EXPECT_EQ(model.conversation().size(), 4u);
-  // What cannot be answered is not kept.
+  // A message that cannot be answered is not kept.
   expect_error<UsageError>([&] { model.chat(std::string(200, 'a'), greedy(4)); }, "tokens exceed the context");
   EXPECT_EQ(model.conversation().size(), 4u);
   model.reset();
   EXPECT_EQ(model.chat("Hi", greedy(4)).text, first);
   model.reset();
   model.conversation().push_back({"system", "Be brief."});
-  const Tokens told = model.generate("<system>Be brief.<user>Hi<assistant>", greedy(4)).tokens;
-  EXPECT_EQ(model.chat("Hi", greedy(4)).tokens, told);
+  const Tokens wanted = model.generate("<system>Be brief.<user>Hi<assistant>", greedy(4)).tokens;
+  EXPECT_EQ(model.chat("Hi", greedy(4)).tokens, wanted);
 }
 
 TEST(LanguageModel, GivesLogitsAfterEveryToken) {
@@ -253,7 +253,7 @@ TEST(LanguageModel, HoldsTextsToAGrammar) {
   }
 }
 
-TEST(LanguageModel, SaysWhatIsWrong) {
+TEST(LanguageModel, ReportsErrors) {
   const ModelFolder folder("llama");
   LanguageModel model = folder.open({.context = 16});
   expect_error<UsageError>([&] { model.generate(std::string(17, 'a')); },
@@ -268,7 +268,7 @@ TEST(LanguageModel, SaysWhatIsWrong) {
   expect_error<FileError>([&] { folder.open(); }, folder.path().string());
 }
 
-// A real model, if one is available.
+// A real model, if it is available.
 TEST(LanguageModel, TellsTheStoryThatItsMakersSaw) {
   const std::filesystem::path stories = JERBOA_SOURCE_DIR "/../shared/models/stories260K";
   if (!std::filesystem::exists(stories)) GTEST_SKIP() << "stories260K is not here";

@@ -16,7 +16,7 @@ namespace {
 using test::expect_error;
 using test::ModelFolder;
 
-// The CPU, with something to be called whenever a program is compiled ahead.
+// The CPU, with a callback for every program that is compiled ahead.
 class WatchedBackend final : public Backend {
  public:
   explicit WatchedBackend(std::function<void()> before) : before_(std::move(before)) {}
@@ -66,7 +66,7 @@ TEST(Loading, SaysHowLongItsPhasesTook) {
   EXPECT_GE(seconds.planning + seconds.weights + seconds.finishing, seconds.compiling);
 }
 
-TEST(Loading, PassesOnWhatGoesWrongInCompiling) {
+TEST(Loading, ReportsCompileErrors) {
   const ModelFolder folder("llama");
   std::atomic<int> read = 0;
   LanguageModelOptions options;

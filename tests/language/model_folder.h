@@ -39,7 +39,7 @@ class ModelFolder {
     return {values, values + view.bytes.size() / sizeof(std::int32_t)};
   }
   Tokens prompt() const { return golden("input_ids"); }
-  /// The options that the golden's continuation was written with.
+  /// The options of the golden's continuation.
   GenerateOptions as_golden() const;
   Tokens continuation() const {
     const Tokens all = golden("greedy");
@@ -60,7 +60,7 @@ inline GenerateOptions ModelFolder::as_golden() const {
   return greedy(static_cast<int>(golden("greedy").size() - prompt().size()));
 }
 
-/// Goldens of decoders that differ in their attention, their experts, their weights or what their layers keep.
+/// Goldens of decoders that differ in their attention, experts, weights or state.
 inline constexpr const char* decoder_goldens[] = {"deepseek_v3", "gemma2", "gpt2",      "llama",
                                                   "mamba2",      "phi3",   "qwen3_moe", "qwen3_next"};
 

@@ -9,7 +9,7 @@
 #include "language/model_folder.h"
 #include "support/expect_error.h"
 
-// What is decided about a model's steps without a device, and what a step of a scheduler runs and reads.
+// Decisions about a model's steps that need no device, and the runs and inputs of a scheduler's step.
 namespace jerboa::language::model_plan_test {
 namespace {
 
@@ -56,13 +56,13 @@ TEST(ModelPlan, KnowsALimitOnlyWhereTheModelNamesOne) {
                            "the model supports at most 16000 tokens of context, not 16001");
 }
 
-// What lies before the window can only be given back if no layer sees further.
+// Blocks before the window can only be released if no layer sees further.
 TEST(ModelPlan, HasAWindowIfEveryLayerHas) {
   const auto window_of = [](const char* golden) {
     return ModelPlan(Config::open(test::goldens / golden / "config.json"), {}).scheduling().window;
   };
   EXPECT_EQ(window_of("mistral"), 8);
-  // Where some see everything, the others have blocks of their own.
+  // If some layers see everything, the others have blocks of their own.
   const ModelPlan mixed(Config::open(test::goldens / "gemma2" / "config.json"), {});
   ASSERT_EQ(mixed.cache().windowed.size(), 1u);
   EXPECT_EQ(mixed.cache().windowed[0].window, 8);
@@ -101,7 +101,7 @@ serving::SequenceOptions greedy(int tokens) {
   return options;
 }
 
-TEST(ModelPlan, ReadsOnlyWhatRowsWant) {
+TEST(ModelPlan, ReadsOnlyWantedOutputs) {
   const ModelFolder folder("llama");
   const ModelPlan plan(models::Config::open(folder.path() / "config.json"), {.chunk = 8, .block = 8});
   const auto reads_of = [&](serving::SequenceOptions options) {

@@ -6,8 +6,9 @@
 
 #include "language/model_folder.h"
 
-// Where texts that are written together need not be the same to the bit: in 8 bits, with a cache in f16, and through
-// programs of other shapes. Logits of the same text stay close, and texts part only where two tokens are as likely.
+// Cases in which texts that are generated together need not be equal to the bit: in 8 bits, with an f16 cache, and
+// through programs of other shapes. Logits of the same text stay close, and texts diverge only where two tokens are
+// equally likely.
 namespace jerboa::language::near_ties_test {
 namespace {
 
@@ -24,7 +25,7 @@ double largest_of(std::span<const float> logits) {
   return largest;
 }
 
-// The logits after each token that is written, one after another.
+// The logits after each generated token.
 std::vector<std::vector<float>> written_logits(LanguageModel& model, const Tokens& prompt, int count, Tokens& text) {
   std::vector<std::vector<float>> all;
   GenerateOptions options = greedy(count);

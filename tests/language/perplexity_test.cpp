@@ -58,8 +58,8 @@ TEST_F(PerplexityOfStories, IsThatOfTheReferenceLogits) {
   }
 }
 
-// Windows of 16: the first predicts 16 tokens from what is before them; every later one, which begins with the mark,
-// the tokens that the one before it did not reach.
+// Windows of 16: the first predicts 16 tokens; each later one, which begins with the mark, predicts the tokens that the
+// previous one did not reach.
 TEST_F(PerplexityOfStories, ComesFromOverlappingWindows) {
   constexpr std::size_t window = 16, stride = 8;
   LanguageModel model = open(window), fresh = open();
@@ -88,7 +88,7 @@ TEST_F(PerplexityOfStories, ComesFromOverlappingWindows) {
   EXPECT_EQ(model.continue_tokens(prompt, greedy).tokens, Tokens(tokens.begin() + 5, tokens.begin() + 9));
 }
 
-// What is lost by storing weights, or the cache, in fewer bits.
+// The perplexity lost by storing weights, or the cache, in fewer bits.
 TEST_F(PerplexityOfStories, IsHardlyHigherWithFewerBits) {
   const std::string text = test::read_text(JERBOA_SOURCE_DIR "/tests/data/texts/stories.txt");
   const auto perplexity_of = [&](const std::filesystem::path& folder, LanguageModelOptions options) {
@@ -102,7 +102,7 @@ TEST_F(PerplexityOfStories, IsHardlyHigherWithFewerBits) {
   const double plain = perplexity_of(stories, {.weights = DType::i4});
   EXPECT_LT(plain, 1.08 * exact);
   const test::TempFolder folder;
-  // Calibrated on what the model itself writes, which is not the text that is measured.
+  // Calibrated on the model's own output, which is not the text that is measured.
   LanguageModel author = LanguageModel::load(stories, {.device = Device::cpu(2), .weights = DType::f32});
   std::string tales;
   for (std::uint64_t seed = 1; seed <= 24; ++seed)

@@ -6,7 +6,7 @@
 #include "language/model_folder.h"
 #include "steps/model_sizes.h"
 
-// Models with recurrent layers, whose states can be copied but not cut short.
+// Models with recurrent layers, whose states can be copied but not truncated.
 namespace jerboa::language::recurrent_test {
 namespace {
 
@@ -16,7 +16,7 @@ using test::Tokens;
 
 const char* const families[] = {"mamba2", "qwen3_next"};
 
-// A text that begins finds zeros whatever its slot holds, so that nothing is cleared for it.
+// A new text starts from zeros whatever its slot holds, so that nothing has to be cleared.
 TEST(Recurrent, TextsBeginWithoutCopies) {
   for (const char* family : families) {
     SCOPED_TRACE(family);
@@ -59,7 +59,7 @@ TEST(Recurrent, StatesArePartOfTheBudget) {
   EXPECT_EQ(model.statistics().cache_bytes, model.model().cache().bytes);
 }
 
-// Texts that are scored share one state.
+// Scored texts share one state.
 TEST(Recurrent, ScoresTextsOfSeveralThreads) {
   const ModelFolder folder("mamba2");
   LanguageModel model = folder.open({.chunk = 4});
@@ -81,7 +81,7 @@ TEST(Recurrent, ScoresTextsOfSeveralThreads) {
   EXPECT_EQ(right, std::vector<int>(texts.size(), 20));
 }
 
-TEST(Recurrent, SavesWhatIsCached) {
+TEST(Recurrent, SavesItsCache) {
   for (const char* family : families) {
     SCOPED_TRACE(family);
     const ModelFolder folder(family);

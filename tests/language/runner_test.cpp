@@ -13,7 +13,7 @@
 #include "language/model_folder.h"
 #include "support/expect_error.h"
 
-// Many texts at once: each is the one that the model writes alone.
+// Many texts at once: each equals the one that the model generates alone.
 namespace jerboa::language::runner_test {
 namespace {
 
@@ -42,11 +42,11 @@ std::vector<std::pair<Tokens, GenerateOptions>> mixed_requests(const ModelFolder
           {beginning(folder, 12), sampled(4)}};
 }
 
-TEST(Runner, WritesTogetherWhatItWritesAlone) {
+TEST(Runner, GeneratesTheSameTextsTogetherAsAlone) {
   for (const std::string& family : test::all_decoder_goldens()) {
     SCOPED_TRACE(family);
     const ModelFolder folder(family);
-    // As on a GPU: sampled there, and the next step begins before the last token is read.
+    // Like a GPU: the device samples, and the next step starts before the last token is read.
     const bool on_device = family == "llama";  // not for all: these programs take longer to compile
     LanguageModel together = folder.open({.block = 8, .device_sampling = on_device, .pipelined = true}),
                   alone = folder.open({.block = 8});
@@ -75,7 +75,7 @@ TEST(Runner, WritesTheSameWithBlocksOfAnySize) {
     }
 }
 
-TEST(Runner, ForksWriteWhatFreshTextsWrite) {
+TEST(Runner, ForksEqualFreshTexts) {
   for (const char* family : decoder_goldens) {
     SCOPED_TRACE(family);
     const ModelFolder folder(family);
@@ -97,7 +97,7 @@ TEST(Runner, ForksWriteWhatFreshTextsWrite) {
   }
 }
 
-// A text that repeats itself, so that guesses succeed.
+// A text that repeats itself, so that drafts succeed.
 Tokens repetitive(int vocabulary = 256) {
   Tokens tokens;
   for (int i = 0; i < 40; ++i) tokens.push_back((i % 5 * 37 + 11) % vocabulary);
@@ -201,7 +201,7 @@ TEST(Runner, GivesLogProbabilities) {
   expect_error<UsageError>([&] { on_device.submit(repetitive(), {.logprobs = 21}); }, "logprobs is 21");
 }
 
-// A text whose sampler throws fails alone; what cannot be understood reaches one caller, and the others go on.
+// A text whose sampler throws fails alone; an invalid call fails for its caller, and the others continue.
 TEST(Runner, GoesOnAfterAFailure) {
   const ModelFolder folder("llama");
   LanguageModel model = folder.open({.sequences = 1});
@@ -239,7 +239,7 @@ TEST(Runner, GoesOnAfterAFailure) {
   EXPECT_EQ(second.result().tokens, folder.continuation());
 }
 
-// One program for every token: what else is in the batch, or in the cache, does not change a bit.
+// One program for every token: other texts in the batch, or in the cache, do not change a bit.
 TEST(Runner, DeterministicTextsDoNotDependOnTheBatch) {
   for (const char* family : {"llama", "gemma2", "qwen3_moe", "mamba2", "qwen3_next"}) {
     SCOPED_TRACE(family);
@@ -268,7 +268,7 @@ TEST(Runner, DeterministicTextsDoNotDependOnTheBatch) {
   }
 }
 
-// Together, forked in the middle of a block and from the cache: what an 8-bit cache holds is the same bits.
+// Together, forked in the middle of a block and from the cache: an 8-bit cache always holds the same bits.
 TEST(Runner, CachesIn8BitsServeEveryText) {
   for (const char* family : {"llama", "gemma2", "qwen3_moe", "deepseek_v3"}) {
     SCOPED_TRACE(family);
@@ -367,7 +367,7 @@ TEST(Runner, EndsTextsThatAreCancelledOrLate) {
 }
 
 // The code of docs/language-models.md.
-TEST(Runner, DoesWhatTheGuideSays) {
+TEST(Runner, FollowsTheGuide) {
   const ModelFolder folder("llama");
   LanguageModel model = folder.open();
   const std::string_view prompt = "Hello", other_prompt = "Once upon a time";
@@ -383,7 +383,7 @@ TEST(Runner, DoesWhatTheGuideSays) {
   EXPECT_TRUE(again.ended());
 }
 
-// Texts that together need more than the cache take turns; one that never fits is refused alone.
+// Texts that need more than the cache together take turns; only one that never fits is refused.
 TEST(Runner, MakesDoWithASmallCache) {
   const ModelFolder folder("llama");
   LanguageModel model = folder.open({.context = 64, .sequences = 4, .cache_tokens = 72, .block = 8});
@@ -400,8 +400,8 @@ TEST(Runner, MakesDoWithASmallCache) {
       "the cache has no room for 8 tokens");
 }
 
-// What lies before the window of every layer makes room for other texts, which are the same as alone.
-TEST(Runner, GivesBackWhatLiesBeforeTheWindow) {
+// Blocks before the windows of all layers are released to other texts, which are the same as alone.
+TEST(Runner, ReleasesBlocksBeforeTheWindow) {
   const ModelFolder folder("mistral");
   LanguageModelOptions options{.context = 64, .sequences = 4, .cache_tokens = 96, .block = 4, .deterministic = true};
   LanguageModel together = folder.open(options);
@@ -422,9 +422,9 @@ TEST(Runner, GivesBackWhatLiesBeforeTheWindow) {
   EXPECT_EQ(together.statistics().preempted, 0) << "four texts of 60 tokens in a cache of 96";
 }
 
-// Models of which some layers have windows, in fewer blocks for these than a text has, beside one whose cache is a
-// single block for a text.
-TEST(Runner, KeepsOfLayersWithWindowsWhatTheySee) {
+// Models in which some layers have windows, with fewer blocks for these than a text has, compared with a cache that is
+// a single block per text.
+TEST(Runner, KeepsOnlyVisibleBlocksOfLayersWithWindows) {
   std::int64_t preempted = 0;
   for (const char* family : {"cohere2", "exaone4", "gemma2", "gemma3_text", "gemma4_text", "gpt_oss", "olmo3"}) {
     SCOPED_TRACE(family);
@@ -461,7 +461,7 @@ TEST(Runner, KeepsOfLayersWithWindowsWhatTheySee) {
     for (std::size_t i = 0; i < 3; ++i)
       EXPECT_EQ(crowd[i].wait().tokens, whole.continue_tokens(prompts[i], greedy(length)).tokens) << i;
     preempted += small.statistics().preempted;
-    // A cache in a file, and texts beside the sequences.
+    // A cache in a file, and reserved texts.
     Tokens text = prompt;
     text.insert(text.end(), wanted.begin(), wanted.end());
     LanguageModelOptions pipelined = options;
@@ -478,8 +478,8 @@ TEST(Runner, KeepsOfLayersWithWindowsWhatTheySee) {
   EXPECT_GT(preempted, 3);
 }
 
-// Whether or not other texts have filled the cache before, and whether or not the text ends with a block: then its last
-// token, which is always computed, lies before the end of what is loaded.
+// Whether or not other texts have filled the cache before, and whether or not the text ends with a block: if it does,
+// its last token, which is always computed, is before the end of the loaded blocks.
 TEST(Runner, LoadsCachesOfLayersWithWindowsBesideOtherTexts) {
   for (const char* family : {"gemma2", "gpt_oss"})
     for (const std::size_t length : {60, 62}) {
@@ -519,7 +519,7 @@ TEST(Runner, LoadsNothingThatNoTextCouldContinue) {
   EXPECT_EQ(used.statistics().used_blocks, before);
 }
 
-// As files had them before layers with windows kept less: all blocks of all layers.
+// The format of older files, before layers with windows kept less: all blocks of all layers.
 TEST(Runner, LoadsCachesThatHaveAllBlocksOfLayersWithWindows) {
   const ModelFolder folder("gemma2");
   const test::TempFolder files;
@@ -550,7 +550,7 @@ TEST(Runner, LoadsCachesThatHaveAllBlocksOfLayersWithWindows) {
   EXPECT_EQ(result.tokens, wanted);
 }
 
-// A text beside the sequences has all blocks of layers with windows, so that the one that is to be written has to wait.
+// A reserved text has all blocks of layers with windows, so that the text to generate has to wait.
 class RunnerWithoutRoom : public ::testing::Test {
  protected:
   RunnerWithoutRoom() {
@@ -627,7 +627,7 @@ TEST_F(RunnerWithoutRoom, TextsEndByTheirDeadlines) {
   EXPECT_EQ(stream.wait().tokens, wanted_);
 }
 
-// Blocks may be given back by another thread, and asking for a second state is refused instead of waiting for ever.
+// Another thread may release blocks, and asking for a second state is refused instead of waiting forever.
 TEST(Runner, ReservesOneRecurrentStateAtATime) {
   const ModelFolder folder("mamba2");
   LanguageModel model = folder.open();
@@ -655,7 +655,7 @@ void change_matrix(const ModelFolder& folder) {
   write_safetensors(folder.path() / "model.safetensors", views);
 }
 
-TEST(Runner, SavesWhatIsCached) {
+TEST(Runner, SavesItsCache) {
   const ModelFolder folder("llama");
   const test::TempFolder files;
   LanguageModel model = folder.open({.block = 4}), other = folder.open({.block = 4});
@@ -700,7 +700,7 @@ TEST(Runner, SavesNothingAsWell) {
   EXPECT_EQ(model.runner().load_cache(files / "empty.safetensors"), 0);
 }
 
-// Blocks that were never filled would be taken for those of the text.
+// Blocks that were never filled would be mistaken for those of the text.
 TEST(Runner, ForgetsACacheThatCouldNotBeLoaded) {
   const ModelFolder folder("llama");
   const test::TempFolder files;
@@ -709,7 +709,7 @@ TEST(Runner, ForgetsACacheThatCouldNotBeLoaded) {
   model.continue_tokens(prompt, folder.as_golden());
   model.runner().save_cache(files / "cache.safetensors", prompt);
   LanguageModel other = folder.open({.block = 4});
-  // What would fill the blocks fails, because this expects something else.
+  // Filling the blocks fails, because this entry expects other inputs.
   other.session().add_entry(
       "write blocks", forward_graph({{"x", {1}, DType::f32}}, [](const Inputs& in) { return in["x"] + in["x"]; }));
   EXPECT_THROW(other.runner().load_cache(files / "cache.safetensors"), Error);
@@ -718,7 +718,7 @@ TEST(Runner, ForgetsACacheThatCouldNotBeLoaded) {
   EXPECT_EQ(result.tokens, folder.continuation());
 }
 
-TEST(Runner, CountsWhatItDoes) {
+TEST(Runner, CountsItsWork) {
   const ModelFolder folder("llama");
   const test::TempFolder files;
   LanguageModel model = folder.open({.block = 8});

@@ -22,7 +22,7 @@ struct Draws {
   std::vector<std::uint32_t> first;      // the number of each row's first draw
   std::vector<std::uint32_t> mask = {};
   std::vector<std::vector<int>> prompts = {}, generated = {};  // of each row, for penalties
-  std::vector<std::int32_t> taken = {};                        // after them, known to the device alone
+  std::vector<std::int32_t> taken = {};                        // after them, known only to the device
 };
 
 // The devices that draw are the tests' parameter.
@@ -86,7 +86,7 @@ class DeviceSampler {
     const HostTensor tokens = result_.get("tokens");
     return {tokens.i32().begin(), tokens.i32().end()};
   }
-  /// What else the last call gave.
+  /// Another output of the last call.
   HostTensor output_of(const std::string& name) const { return result_.get(name); }
 
  private:
@@ -152,8 +152,8 @@ struct HostDraw {
 };
 HostDraw host_draw(std::span<const float> logits, const SamplerOptions& options, std::uint64_t draw) {
   const auto token_at = [&](double uniform) {
-    // The sampler with a random number of our own: the seed whose first number is closest is not known, so the draw is
-    // repeated here from the definition.
+    // The sampler with a given random number: the seed whose first number is closest is unknown, so the draw is
+    // repeated here by its definition.
     std::vector<std::pair<float, int>> order;
     for (std::size_t i = 0; i < logits.size(); ++i) order.emplace_back(-logits[i], static_cast<int>(i));
     std::sort(order.begin(), order.end());
@@ -188,10 +188,10 @@ HostDraw host_draw(std::span<const float> logits, const SamplerOptions& options,
   return {token, distance};
 }
 
-// The token that a Sampler draws as number `draw` of a text that goes on after `generated`.
+// The token that a Sampler draws as number `draw` of a text that continues after `generated`.
 int host_token(std::vector<float> logits, const SamplerOptions& options, const std::vector<int>& prompt,
                const std::vector<int>& generated, std::uint32_t draw) {
-  // Its own history and its own count of draws are set up by drawing what is certain.
+  // Its history and its number of draws are set up by certain draws.
   SamplerOptions settings = options;
   settings.seed += split_mix_step * (std::uint64_t{draw} - generated.size());
   Sampler sampler(settings);
@@ -225,7 +225,7 @@ TEST_P(SamplingGraph, DrawsTheNumbersOfCounterRandom) {
       EXPECT_NEAR(found.f32()[3 * i + j], CounterRandom(seeds[i], 1000 * i + j).uniform(), 0x1p-23) << i << ' ' << j;
 }
 
-TEST_P(SamplingGraph, TakesTheFirstOfTheLikeliest) {
+TEST_P(SamplingGraph, TakesTheFirstOfTheMostLikely) {
   for (const int vocabulary : {1, 5, 512, 513, 2000}) {
     DeviceSampler greedy(device(), {2, 1, vocabulary}, {.drawing = Drawing::greedy});
     std::vector<float> logits = random_logits(static_cast<std::size_t>(2 * vocabulary), 3, 4);
@@ -269,14 +269,14 @@ void compare_with_host(const Device& where, int vocabulary, bool as_gpu, int rou
       draws.settings[row].seed = 77 * row + (std::uint64_t{row} << 40);
     const auto tokens = device(logits, draws);
     for (std::size_t row = 0; row < varied.size(); ++row) {
-      const auto own = std::span(logits).subspan(row * count, count);
+      const auto row_logits = std::span(logits).subspan(row * count, count);
       const SamplerOptions& options = draws.settings[row];
       ++all;
       if (options.temperature == 0) {
-        EXPECT_EQ(tokens[row], std::max_element(own.begin(), own.end()) - own.begin());
+        EXPECT_EQ(tokens[row], std::max_element(row_logits.begin(), row_logits.end()) - row_logits.begin());
         continue;
       }
-      const HostDraw host = host_draw(own, options, static_cast<std::uint64_t>(round));
+      const HostDraw host = host_draw(row_logits, options, static_cast<std::uint64_t>(round));
       if (host.distance == 0)
         ++close;
       else
@@ -286,7 +286,7 @@ void compare_with_host(const Device& where, int vocabulary, bool as_gpu, int rou
   EXPECT_LT(close, all / 4) << "too many draws near a boundary to say much";
 }
 
-TEST_P(SamplingGraph, DrawsWhatTheHostDraws) {
+TEST_P(SamplingGraph, DrawsTheSameTokensAsTheHost) {
   compare_with_host(device(), 300, is_webgpu(), 60);
   if (!is_webgpu()) compare_with_host(device(), 3001, false, 10);
 }
@@ -308,7 +308,7 @@ TEST(SamplingGraphOnHost, ComparesWithTheSampler) {
   }
 }
 
-// Of equal logits at the edge of top-k and top-p the first are kept, as on the host.
+// If equal logits straddle the limit of top-k or top-p, the first are kept, as on the host.
 TEST_P(SamplingGraph, KeepsTheFirstOfEqualTokens) {
   const int vocabulary = 1100;
   const std::vector<SamplerOptions> settings{
@@ -325,7 +325,7 @@ TEST_P(SamplingGraph, KeepsTheFirstOfEqualTokens) {
   EXPECT_EQ(seen[3], (std::set<int>{0}));
 }
 
-TEST_P(SamplingGraph, DrawsOnlyWhatTheMaskAllows) {
+TEST_P(SamplingGraph, DrawsOnlyTokensThatTheMaskAllows) {
   const int vocabulary = 1030, words = (vocabulary + 31) / 32;
   for (const Drawing drawing : {Drawing::greedy, Drawing::sampled}) {
     DeviceSampler sampler(device(), {2, 1, vocabulary}, {.drawing = drawing, .masked = true});
@@ -362,8 +362,8 @@ TEST_P(SamplingGraph, DrawsOneTokenForEachOutput) {
     }
 }
 
-// The host's own Sampler, given the same text, draws the same tokens: with penalties of every kind, of all tokens and
-// of a window, with a last token that only the device knows, with biases and banned tokens.
+// The host's own Sampler draws the same tokens for the same text: with penalties of every kind, over all tokens and
+// over a window, with a last token that only the device knows, and with biases and banned tokens.
 TEST_P(SamplingGraph, PenalisesAsTheHostDoes) {
   constexpr int vocabulary = 300, rounds = 12;
   const std::vector<SamplerOptions> kinds{
@@ -386,14 +386,15 @@ TEST_P(SamplingGraph, PenalisesAsTheHostDoes) {
     Draws draws{kinds, std::vector<std::uint32_t>(kinds.size(), round)};
     for (std::size_t row = 0; row < kinds.size(); ++row) {
       draws.settings[row].seed = row + 40;
-      const auto own = std::span(logits).subspan(row * vocabulary, vocabulary);
+      const auto row_logits = std::span(logits).subspan(row * vocabulary, vocabulary);
       constexpr int first = 20;  // none that is banned
-      const auto best = static_cast<int>(std::max_element(own.begin() + first, own.end()) - own.begin());
+      const auto best =
+          static_cast<int>(std::max_element(row_logits.begin() + first, row_logits.end()) - row_logits.begin());
       const auto random_token = [&] { return first + static_cast<int>(random.below(vocabulary - first)); };
       std::vector<int> prompt, generated;
       for (int i = 0; i < 6; ++i) prompt.push_back(random_token());
       for (std::uint32_t i = 0; i < round; ++i) generated.push_back(random_token());
-      // So that penalties matter: the likeliest token is part of the text.
+      // The most likely token is part of the text, so that penalties matter.
       if (round % 3 == 0) prompt.push_back(best);
       if (round % 3 == 1) generated.push_back(best);
       draws.prompts.push_back(prompt);
@@ -402,12 +403,12 @@ TEST_P(SamplingGraph, PenalisesAsTheHostDoes) {
     }
     const auto tokens = sampler(logits, draws);
     for (std::size_t row = 0; row < kinds.size(); ++row) {
-      std::vector<float> own(logits.begin() + static_cast<std::ptrdiff_t>(row * vocabulary),
-                             logits.begin() + static_cast<std::ptrdiff_t>((row + 1) * vocabulary));
-      const auto plain = std::max_element(own.begin(), own.end()) - own.begin();
+      std::vector<float> row_logits(logits.begin() + static_cast<std::ptrdiff_t>(row * vocabulary),
+                                    logits.begin() + static_cast<std::ptrdiff_t>((row + 1) * vocabulary));
+      const auto plain = std::max_element(row_logits.begin(), row_logits.end()) - row_logits.begin();
       std::vector<int> generated = draws.generated[row];
       if (draws.taken[row] >= 0) generated.push_back(draws.taken[row]);
-      EXPECT_EQ(tokens[row], host_token(own, draws.settings[row], draws.prompts[row], generated, round))
+      EXPECT_EQ(tokens[row], host_token(row_logits, draws.settings[row], draws.prompts[row], generated, round))
           << "row " << row << ", round " << round;
       different += tokens[row] != plain ? 1 : 0;
       ++all;
@@ -432,12 +433,12 @@ TEST_P(SamplingGraph, GivesLogProbabilities) {
     ASSERT_EQ(likeliest.shape(), (Sizes{2, 2, static_cast<std::int64_t>(listed)}));
     for (std::size_t at = 0; at < 4; ++at) {
       const auto begin = logits.begin() + static_cast<std::ptrdiff_t>(at) * vocabulary;
-      std::vector<float> own(begin, begin + vocabulary);
+      std::vector<float> row_logits(begin, begin + vocabulary);
       if (at < 2)
-        own[2] += 6;
+        row_logits[2] += 6;
       else
-        own[3] = -std::numeric_limits<float>::infinity();
-      const TokenDistribution wanted = distribution_of(own, static_cast<int>(listed));
+        row_logits[3] = -std::numeric_limits<float>::infinity();
+      const TokenDistribution wanted = distribution_of(row_logits, static_cast<int>(listed));
       EXPECT_NEAR(drawn.f32()[at], wanted.logprob(tokens[at]), 1e-4);
       for (std::size_t i = 0; i < listed; ++i) {
         EXPECT_EQ(likeliest.i32()[at * listed + i], wanted.likeliest[i].first) << at << ' ' << i;

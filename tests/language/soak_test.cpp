@@ -10,7 +10,7 @@
 #include "language/model_folder.h"
 
 // Texts that arrive, fork, end and are cancelled at random, over a cache that is too small for all of them. With
-// `deterministic` each is, to the bit, the one that the model writes alone.
+// `deterministic`, each equals, to the bit, the text that the model generates alone.
 namespace jerboa::language::soak_test {
 namespace {
 
@@ -140,7 +140,7 @@ class Soak {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-TEST(LanguageSoak, EveryTextIsTheOneWrittenAlone) {
+TEST(LanguageSoak, EveryTextIsTheOneGeneratedAlone) {
   const ModelFolder folder("llama");
   Soak soak(folder, 1);
   soak.run(soak_seconds());

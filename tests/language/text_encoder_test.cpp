@@ -123,7 +123,7 @@ TEST_P(GoldenEmbeddings, AreTheMeansThatTransformersComputes) {
   expect_near(found.values, to_f32(folder.golden().view("pooled")), 1e-4);
 }
 
-TEST(TextEncoder, GivesEachTextOfABatchWhatItGetsAlone) {
+TEST(TextEncoder, EncodesTextsOfABatchAsItDoesAlone) {
   const EncoderFolder folder("bert");
   auto encoder = folder.open();
   std::vector<std::string> texts;
@@ -398,7 +398,7 @@ TEST(Classification, RanksPairsByASingleScore) {
   expect_error<FileError>([&] { folder.open().classify_pairs(pairs); }, "sbert_ce_default_activation_function is ");
 }
 
-// Heads of decoders read the last token of each text; their files have no head for tokens.
+// Decoders' heads read the last token of each text; their files have no head for tokens.
 TEST(Classification, ReadsTheLastTokenOfDecoders) {
   for (const char* golden : {"gpt2", "qwen3"}) {
     const EncoderFolder folder(golden);
@@ -448,8 +448,8 @@ TEST(Similarities, CompareVectors) {
   expect_error<UsageError>([&] { rows.row(4); }, "there is no row 4 of 4");
 }
 
-// all-MiniLM-L6-v2, which `./dev neighbours` downloads. The values were computed from the same weights in float64, by
-// an independent program in NumPy.
+// all-MiniLM-L6-v2, which `./dev neighbours` downloads. The values were computed from the same weights in float64 by an
+// independent NumPy program.
 TEST(MiniLm, GivesTheEmbeddingsOfAnIndependentEvaluation) {
   const std::filesystem::path folder = JERBOA_SOURCE_DIR "/build/home/models/minilm";
   if (!std::filesystem::exists(folder / "tokenizer.json")) GTEST_SKIP() << "there is no " << folder;

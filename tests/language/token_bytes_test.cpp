@@ -5,7 +5,7 @@
 namespace jerboa {
 namespace {
 
-TEST(TokenBytes, AreWhatTokensAddToAText) {
+TEST(TokenBytes, AreTheBytesThatTokensAddToAText) {
   const Tokenizer pieces = Tokenizer::from_json(R"({
     "added_tokens": [{"id": 0, "content": "<s>", "special": true}],
     "pre_tokenizer": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first"},

@@ -5,7 +5,7 @@
 
 #include "language/model_folder.h"
 
-// The same texts on WebGPU: batches, forks, guesses, sampling and steps in flight.
+// The same texts on WebGPU: batches, forks, drafts, sampling and steps in flight.
 namespace jerboa::language::webgpu_language_test {
 namespace {
 
@@ -28,7 +28,7 @@ TEST(WebGpuLanguage, TellsAGpuFromASoftwareDriver) {
   EXPECT_FALSE(is_gpu(Device::cpu(1)));
 }
 
-TEST(WebGpuLanguage, WritesTogetherWhatTheCpuWritesAlone) {
+TEST(WebGpuLanguage, GeneratesTheSameTextsTogetherAsTheCpuAlone) {
   const ModelFolder folder("llama");
   LanguageModel model = on_webgpu(folder, {.sequences = 2, .block = 8, .device_sampling = true, .pipelined = true});
   LanguageModel alone = folder.open();
@@ -57,7 +57,7 @@ TEST(WebGpuLanguage, WritesTogetherWhatTheCpuWritesAlone) {
   EXPECT_GE(forked.tokens.size(), 10u);
 }
 
-TEST(WebGpuLanguage, KeepsOfLayersWithWindowsWhatTheySee) {
+TEST(WebGpuLanguage, KeepsOnlyVisibleBlocksOfLayersWithWindows) {
   for (const char* family : {"gemma2", "gpt_oss"}) {
     SCOPED_TRACE(family);
     const ModelFolder folder(family);
@@ -80,7 +80,7 @@ TEST(WebGpuLanguage, KeepsOfLayersWithWindowsWhatTheySee) {
   }
 }
 
-// Texts go on with guesses from the prompt, and the draft model is not asked again.
+// Texts continue with prompt lookup, and the draft model is not used again.
 TEST(WebGpuLanguage, GoesOnWithoutADraftModelThatFails) {
   const ModelFolder folder("llama");
   LanguageModel model = folder.open(), plain = folder.open();
@@ -120,7 +120,7 @@ TEST(WebGpuLanguage, CachesIn8BitsServeEveryText) {
   EXPECT_EQ(model.continue_tokens(prompt, greedy(12)).tokens, wanted) << "from the cache";
 }
 
-// There is memory for one text at a time: the second is refused, and the first does not notice.
+// There is memory for one text at a time: the second is refused, and the first is not affected.
 TEST(WebGpuLanguage, RefusesTheTextThatThereIsNoMemoryFor) {
   const ModelFolder folder("llama");
   const Device device = Device::webgpu();

@@ -6,8 +6,8 @@
 #include <jerboa/ops/ops.h>
 #include <jerboa/transform/grad.h>
 
-// The gradients of q, k and v that attention computes are written side by side where they are parts of one gradient.
-// Training against PyTorch shows that they are the right ones.
+// Where the gradients of q, k and v from attention are parts of one gradient, attention writes them there directly.
+// Training against PyTorch shows that they are correct.
 namespace jerboa::test::concat_results_test {
 namespace {
 

@@ -92,7 +92,7 @@ TEST(Fusion, ComputesLongChainsOnAVectorOnce) {
   EXPECT_LT(instructions(50), instructions(0) + 16);
 }
 
-// The first would need a copy of the transposed tensor; both together are the tensor as it was.
+// The first reshape alone would need a copy of the transposed tensor; both together restore the tensor.
 TEST(Fusion, JoinsAReshapeOfAReshape) {
   const auto transposed = [] { return transpose(tensor_input("x", {4, 6, 2}), {0, 2, 1}); };
   const int alone = kernels([&] { output("y", exp(reshape(transposed(), {4, 12}))); });
@@ -111,7 +111,7 @@ TEST(Fusion, AProductComputesCheapOperandsAsItReadsThem) {
               output("y", matmul(matmul(a, b) + 1, b) + matmul(a, b * 2));
             }),
             3);
-  // What is expensive, or needed in memory as well, is computed once.
+  // Nodes that are expensive, or needed in memory as well, are computed once.
   EXPECT_EQ(kernels([] { output("y", matmul(gelu(x()), weight())); }), 2);
   EXPECT_EQ(kernels([] {
               const Tensor a = relu(x());
@@ -127,7 +127,7 @@ TEST(Fusion, SoftmaxAndNormsAreOneKernelEach) {
   EXPECT_EQ(kernels([] { output("y", rms_norm(x(), tensor_input("gain", {32}))); }), 1);
 }
 
-// Not by the product before it, which would have to store them.
+// Not in the product before it, which would have to store them.
 TEST(Fusion, ANormComputesTheSquaresItSums) {
   const Program program = lowered([] {
     const Tensor in = x();
@@ -139,12 +139,12 @@ TEST(Fusion, ANormComputesTheSquaresItSums) {
   for (const KernelSpec& kernel : program.cpu.kernels) EXPECT_EQ(kernel.stores.size(), 1u);
 }
 
-TEST(Fusion, WhatComesBeforeAReductionIsComputedAsItReads) {
+TEST(Fusion, OpsBeforeAReductionBecomeItsPrologue) {
   EXPECT_EQ(kernels([] { output("y", sum(exp(x()), {0, 1})); }), 1);
   EXPECT_EQ(kernels([] { output("y", sum(exp(x()))); }), 1);
 }
 
-TEST(Fusion, WhatFollowsAReductionJoinsIt) {
+TEST(Fusion, OpsAfterAReductionBecomeItsEpilogue) {
   EXPECT_EQ(kernels([] { output("y", sqrt(sum(exp(x()), {0, 1})) + tensor_input("shift", {32})); }), 1);
   EXPECT_EQ(kernels([] { output("y", mean(x(), {0, 1}, true) * 2); }), 1);
   EXPECT_EQ(kernels([] { output("y", rsqrt(mean(x()))); }), 1);

@@ -20,14 +20,14 @@ int activations(const std::function<void()>& body) {
 Tensor product(const Tensor& x) { return matmul(x, x); }
 Tensor x() { return tensor_input("x", {16, 16}); }
 
-TEST(InPlace, AResultStandsWhereAnOperandDies) {
+TEST(InPlace, AResultReplacesAnOperandAtItsLastUse) {
   EXPECT_EQ(activations([] { output("y", softmax(product(x()))); }), 1);
 }
 
-TEST(InPlace, AnEpilogueWritesOverWhatItAdds) {
+TEST(InPlace, AnEpilogueOverwritesItsAddend) {
   EXPECT_EQ(activations([] {
               const Tensor in = x(), a = softmax(product(in));
-              output("y", matmul(in, exp(in)) + a);  // the powers, a, and the sum in its place
+              output("y", matmul(in, exp(in)) + a);  // exp(in), a, and the sum in its place
             }),
             2);
 }
@@ -49,7 +49,7 @@ TEST(InPlace, AnOutputStays) {
             2);
 }
 
-TEST(InPlace, WhatIsReadAcrossStays) {
+TEST(InPlace, OperandsReadAcrossElementsStay) {
   EXPECT_EQ(activations([] {
               const Tensor a = product(x());
               output("y", softmax(transpose(a, {1, 0}) + 1));
@@ -62,7 +62,7 @@ TEST(InPlace, WhatIsReadAcrossStays) {
             2);
 }
 
-TEST(InPlace, WhatAProductMultipliesStays) {
+TEST(InPlace, OperandsOfProductsStay) {
   EXPECT_EQ(activations([] {
               const Tensor in = x(), a = product(in);
               output("y", matmul(a, in) + a);
@@ -92,7 +92,7 @@ struct Layer {
                        tensor_input("log_decay", {2, 1, 2}), {}, {.state = memory, .slots = slots});
 };
 
-TEST(InPlace, RecurrentStatesAreUpdatedWhereTheyStand) {
+TEST(InPlace, RecurrentStatesAreUpdatedInPlace) {
   const auto body = [] {
     const Layer layer;
     update(layer.window, layer.conv.state);

@@ -5,7 +5,7 @@
 
 #include "graphs.h"
 
-// What a training step in mixed precision keeps in memory, and which kernels it does without.
+// The tensors that a training step in mixed precision keeps in memory, and the kernels that it avoids.
 namespace jerboa::mixed_precision_test {
 namespace {
 

@@ -89,7 +89,7 @@ TEST(Plan, IsTheBestThereIsForBuffersOfOneSize) {
   }
 }
 
-// Many small tensors that live for a moment, one after the other: what has just been read is not overwritten next.
+// Many small tensors with short lives, one after another: memory that was just read is not overwritten next.
 TEST(Plan, LeavesSmallBuffersAsTheyAreForLong) {
   Program program;
   for (int i = 0; i < 1000; ++i) {
@@ -109,8 +109,9 @@ TEST(Plan, LeavesSmallBuffersAsTheyAreForLong) {
       ASSERT_NE(program.buffers[i].arena, program.buffers[k].arena) << i << " and " << k;
 }
 
-// A moderate tensor takes memory that was idle for a while, even if it is larger, rather than what was just read.
-TEST(Plan, KeepsAwayFromWhatWasJustRead) {
+// A moderately large tensor takes memory that was idle for a while, even if it is larger, rather than memory that was
+// just read.
+TEST(Plan, AvoidsMemoryThatWasJustRead) {
   const auto slot_of_last = [](std::int64_t bytes_of_idle) {
     Program program;
     const auto add = [&](std::int64_t bytes, int first, int last) {

@@ -124,14 +124,14 @@ Graph scaled_step(std::int64_t elements, bool reads_first = false) {
   });
 }
 
-TEST(PooledUpdates, ReadGradientsThatStandSideBySideInAnArena) {
+TEST(PooledUpdates, ReadGradientsThatAreAdjacentInAnArena) {
   const Program program = lower(scaled_step(64), Target::webgpu_default());
   EXPECT_EQ(pools(program), 1) << print(program);
   EXPECT_EQ(pools(program, Buffer::Where::arena), 1);
   EXPECT_EQ(squares(program)->operands.size(), 1u);
 }
 
-TEST(PooledUpdates, ClearWhatStandsBetweenGradientsThatAreAddedUp) {
+TEST(PooledUpdates, ClearGapsBetweenAccumulatedGradients) {
   EXPECT_TRUE(clears(lower(scaled_step(65), Target::webgpu_default())));
   EXPECT_FALSE(clears(lower(scaled_step(64), Target::webgpu_default())));
 }
@@ -199,7 +199,7 @@ TEST_F(BrokenPool, IsEmpty) {
   expect_refusal("nothing is a pool that holds no tensor");
 }
 
-TEST_F(BrokenPool, HoldsWhatCannotBeThere) {
+TEST_F(BrokenPool, HasInvalidMembers) {
   members(Buffer::Where::storage).front()->within = members(Buffer::Where::arena).front()->within;
   expect_refusal("is not inside");
 }

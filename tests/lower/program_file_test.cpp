@@ -11,7 +11,7 @@
 #include "support/expect_error.h"
 #include "support/temp_folder.h"
 
-// Programs for WebGPU in files, made without a device: what was written comes back, and damage is refused.
+// Program files for WebGPU, made without a device: a written file reads back unchanged, and damage is refused.
 namespace jerboa {
 namespace {
 
@@ -26,7 +26,7 @@ std::vector<std::pair<std::string, Graph>> graphs() {
           {"forward", forward_graph({{"x", {Dim::symbol("N", 300), 5}}}, predict)}};
 }
 
-// What the sections of a file hold, one after another.
+// The content of a file's sections, concatenated.
 std::string text_of(const std::string& file) {
   std::string text;
   for (const detail::Section& section : detail::read_sections(file)) text += section.bytes;
@@ -69,20 +69,21 @@ TEST_F(GpuProgramFile, ComesBackAsItWasWritten) {
   EXPECT_EQ(loaded.target, "webgpu");
   ASSERT_EQ(loaded.entries.size(), 2u);
   for (std::size_t i = 0; i < 2; ++i) {
-    const GpuCode &wanted = file.entries[i].program.gpu, &own = loaded.entries[i].program.gpu;
+    const GpuCode &wanted = file.entries[i].program.gpu, &found = loaded.entries[i].program.gpu;
     ASSERT_FALSE(wanted.steps.empty());
-    ASSERT_EQ(own.steps.size(), wanted.steps.size());
-    ASSERT_EQ(own.shaders.size(), wanted.shaders.size());
-    for (std::size_t k = 0; k < wanted.shaders.size(); ++k) EXPECT_EQ(own.shaders[k].source, wanted.shaders[k].source);
+    ASSERT_EQ(found.steps.size(), wanted.steps.size());
+    ASSERT_EQ(found.shaders.size(), wanted.shaders.size());
+    for (std::size_t k = 0; k < wanted.shaders.size(); ++k)
+      EXPECT_EQ(found.shaders[k].source, wanted.shaders[k].source);
     for (std::size_t k = 0; k < wanted.steps.size(); ++k)
-      EXPECT_EQ(own.steps[k].workgroups, wanted.steps[k].workgroups);
+      EXPECT_EQ(found.steps[k].workgroups, wanted.steps[k].workgroups);
   }
   const auto again = folder.path() / "again.jerboa";
   save_program(again, loaded);
   EXPECT_EQ(FileContent(again).text(), FileContent(path).text());
 }
 
-TEST_F(GpuProgramFile, HoldsWhatAGpuHostNeedsAndNothingElse) {
+TEST_F(GpuProgramFile, HasOnlyTheSectionsThatAGpuHostNeeds) {
   const std::string text = text_of(encode_program(file));
   for (const char* word : {"\"device\":\"webgpu\"", "\"shaders\"", "\"workgroups\"", "@compute",
                            "\"symbols\":{\"N\":300}", "\"init_kind\"", "\"binding_bytes\""})
@@ -95,7 +96,7 @@ TEST_F(GpuProgramFile, HoldsWhatAGpuHostNeedsAndNothingElse) {
   EXPECT_FALSE(file.entries[0].program.gpu.foreign);
 }
 
-TEST_F(GpuProgramFile, SaysWhatItNeeds) {
+TEST_F(GpuProgramFile, ListsItsRequirements) {
   GpuRequirements needs;
   for (const ProgramEntry& entry : file.entries) {
     const GpuRequirements requirements = gpu_requirements(entry.program);

@@ -22,7 +22,7 @@ Target small_target(int bindings, std::int64_t binding_bytes) {
   return target;
 }
 
-int most_bindings(const Program& program, const Target& target) {
+int bindings_of_largest_kernel(const Program& program, const Target& target) {
   int most = 0;
   for (const Dispatch& dispatch : program.cpu.dispatches)
     for (const Dispatch::Part& part : dispatch.parts) {
@@ -52,7 +52,7 @@ TEST(Limits, HoldForTrainingSteps) {
           small_target(6, 128 << 20), small_target(8, 4 << 20), small_target(8, 3 << 20)}) {
       SCOPED_TRACE(name + " with " + std::to_string(target.max_bindings) + " bindings of " +
                    std::to_string(target.max_binding_bytes));
-      EXPECT_LE(most_bindings(lower(graph, target), target), target.max_bindings);
+      EXPECT_LE(bindings_of_largest_kernel(lower(graph, target), target), target.max_bindings);
     }
 }
 
@@ -61,13 +61,13 @@ TEST(Limits, CountSegmentsOfSmallBindings) {
   const auto step = [](int width) {
     return test::gpt_step({.vocab = 64, .width = width, .layers = 2, .heads = 2, .context = 16}, 2, 10);
   };
-  EXPECT_LE(most_bindings(lower(step(20), target), target), 8);
+  EXPECT_LE(bindings_of_largest_kernel(lower(step(20), target), target), 8);
   // Three tensors of three segments each are too many bindings for a product, which cannot be split.
   test::expect_error<UsageError>([&] { lower(step(28), target); }, "allows 8 of them in a kernel");
 }
 
 // The error is meant for the user: it comes before any from the verifier.
-TEST(Limits, RefuseWhatNoKernelCanBindByName) {
+TEST(Limits, NameTensorsThatNoKernelCanBind) {
   const Target target = small_target(8, 4096);
   test::expect_error<UsageError>(
       [&] {
@@ -109,7 +109,7 @@ TEST(Limits, SplitWideConcatenations) {
     for (const bool fuse : {true, false}) {
       options.target = small_target(bindings, 128 << 20);
       options.target.fuse = fuse;
-      EXPECT_LE(most_bindings(lower(graph, options.target), options.target), bindings);
+      EXPECT_LE(bindings_of_largest_kernel(lower(graph, options.target), options.target), bindings);
       EXPECT_TRUE(compile(graph, {.device = Device(make_cpu_backend(options))}).run(inputs).get("y") == wanted);
     }
 }

@@ -173,7 +173,7 @@ TEST_F(BrokenAccess, WholeOpsHaveTheirOperandsAndAttributes) {
   refuse([&] { whole().operands[0].binding = whole().results[0].binding; }, "overwrites an operand");
 }
 
-TEST_F(BrokenAccess, WhatIsReadAfterARunIsInItsBuffer) {
+TEST_F(BrokenAccess, ResultsStayInTheirBuffer) {
   compile([] { output("y", exp(tensor_input("x", {4, 5}))); });
   refuse([&] { program.outputs[0].offset = 1; }, "y is read from 84 bytes of");
   refuse([&] { program.outputs[0].shape[0] = 5; }, "y is read from 100 bytes of");

@@ -35,7 +35,7 @@ class BrokenProgram : public ::testing::TestWithParam<Target> {
       if (buffer.where == Buffer::Where::arena) found.push_back(&buffer);
     return found;
   }
-  // Every activation in separate memory for the whole run, so that the plan is valid.
+  // Puts every activation in separate memory for the whole run, so that the plan is valid.
   void spread_out() {
     target.separate_arenas = false;
     std::int64_t end = 0;
@@ -71,12 +71,12 @@ TEST_P(BrokenProgram, ReadsBeforeItWrites) {
   expect_refusal("before it is written");
 }
 
-TEST_P(BrokenProgram, StandsOutsideItsArena) {
+TEST_P(BrokenProgram, LeavesItsArena) {
   program.arenas[0] = 0;
   expect_refusal("outside its arena");
 }
 
-TEST_P(BrokenProgram, StandsAskew) {
+TEST_P(BrokenProgram, IsMisaligned) {
   program.arenas[0] += 4;
   for (Buffer* buffer : activations())
     if (buffer->arena == 0) buffer->offset += 4;
@@ -116,7 +116,7 @@ TEST_P(BrokenProgram, BindsTheWrongNumber) {
   expect_refusal("binds 1 buffers to a kernel of 2");
 }
 
-TEST_P(BrokenProgram, NamesWhatIsNotThere) {
+TEST_P(BrokenProgram, NamesMissingThings) {
   first_part().buffers[0] = 1000;
   expect_refusal("has no buffer 1000");
 }
@@ -127,7 +127,7 @@ TEST_P(BrokenProgram, WritesFromTwoPartsOfADispatch) {
   expect_refusal("while another part uses it");
 }
 
-TEST_P(BrokenProgram, ReadsWhatAnotherPartWrites) {
+TEST_P(BrokenProgram, ReadsMemoryThatAnotherPartWrites) {
   spread_out();
   // A copy of the first product's result, once after it, which is valid, and once in the same dispatch.
   const int product = first_part().buffers[1];

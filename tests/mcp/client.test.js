@@ -44,7 +44,7 @@ overBoth("a call that takes too long is given up", async (path) => {
   assert.equal(slow.err, "jerboa: everything: no answer to tools/call within 5 seconds\n");
 });
 
-test("progress starts the time for an answer again", async () => {
+test("progress restarts the timeout of an answer", async () => {
   const steps = await jerboa(["tools", config(stdio), "trigger-long-running-operation", '{"duration": 6, "steps": 12}', "--timeout", "5"]);
   assert.equal(steps.code, 0, steps.err);
   assert.match(steps.out, /completed/);
@@ -69,7 +69,7 @@ const scripted = (answers) => {
   return config({ scripted: { command: "node", args: [path] } });
 };
 
-test("a server that misbehaves is named, with what it said", async () => {
+test("a misbehaving server is named, with its output", async () => {
   const ends = await jerboa(["tools", scripted({ initialize: { exit: 3, words: "no licence" } })]);
   assert.equal(ends.code, 1);
   assert.equal(ends.err, "jerboa: scripted: node ended with exit code 3: no licence\n");
@@ -81,7 +81,7 @@ test("a server that misbehaves is named, with what it said", async () => {
   assert.equal(missing.err, "jerboa: nothing: cannot run no-such-program: No such file or directory\n");
 });
 
-test("noise and requests of the server do no harm, and names of tools become what models can write", async () => {
+test("noise and requests from the server do no harm, and tools get names that models can write", async () => {
   const tools = ["a b", "a_b"].map((name) => ({ name, inputSchema: { type: "object" } }));
   const path = scripted({ "tools/list": { result: { tools }, noise: "starting up …", asks: "roots/list" } });
   const listed = await jerboa(["tools", path]);
@@ -109,7 +109,7 @@ test("Ctrl-C cancels the call on the server, and exits with 130", async () => {
   assert.match(readFileSync(notes, "utf8"), /tools\/call\nnotifications\/cancelled\n$/);
 });
 
-test("a server gets the variables of its configuration, and no others of ours", async () => {
+test("a server gets the variables of its configuration, but no others of ours", async () => {
   const { out } = await jerboa(["tools", config(stdio), "get-env"], { env: { HF_TOKEN: "secret" } });
   const variables = JSON.parse(out);
   assert.equal(variables.GREETING, "hello");
@@ -117,7 +117,7 @@ test("a server gets the variables of its configuration, and no others of ours", 
   assert.ok(variables.PATH);
 });
 
-test("http: what a server refuses is told, headers are sent, and the session is ended", async () => {
+test("http: refusals are reported, headers are sent, and the session is ended", async () => {
   const seen = [];
   const refusing = http.createServer((request, response) => {
     seen.push([request.method, request.headers.authorization]);
@@ -194,7 +194,7 @@ test("a model calls a tool, reads the result and answers", async () => {
   assert.match(chat.err, /^→ get-structured-content .*\n← .*\n/);
 });
 
-test("a model chooses among tools that it must call one of, where the format writes names outside of JSON", async () => {
+test("a model that must call a tool chooses one, in formats that write the name outside of JSON", async () => {
   const tools = ["first", "second"].map((name) => ({ name, inputSchema: { type: "object", properties: { n: { type: "integer", minimum: 0, maximum: 9 } }, required: ["n"] } }));
   const path = scripted({ "tools/list": { result: { tools } }, "tools/call": { result: { content: [{ type: "text", text: "fine" }] } } });
   const model = makeModel();

@@ -13,11 +13,11 @@ namespace {
 
 using mcp::Json;
 
-// What was sent, and what comes back once so many messages were sent.
+// The messages that were sent, and the replies to deliver after a given number of them.
 struct Script {
   std::vector<Json> sent;
   std::deque<std::pair<std::size_t, Json>> answers;
-  std::size_t gone_after = SIZE_MAX;  // so many messages, the server no longer receives any
+  std::size_t gone_after = SIZE_MAX;  // after this many messages, the server receives no more
 };
 
 class ScriptedTransport final : public mcp::Transport {
@@ -81,7 +81,7 @@ TEST_F(McpClientTest, StopsEndlessToolLists) {
   EXPECT_THROW(client.list_tools(), mcp::McpError);
 }
 
-TEST_F(McpClientTest, AnswersWhatTheServerAsksMeanwhile) {
+TEST_F(McpClientTest, AnswersRequestsOfTheServerMeanwhile) {
   after(3, mcp::make_request("x", "ping", Json::object()));
   after(3, mcp::make_request(7, "sampling/createMessage", Json::object()));
   after(3, mcp::make_notification("notifications/message", {{"data", "busy"}}));
@@ -111,7 +111,7 @@ TEST_F(McpClientTest, TellsErrorsOfToolsFromThoseOfTheProtocol) {
     }
 }
 
-TEST_F(McpClientTest, CancelsWhatTakesTooLongOrIsCancelled) {
+TEST_F(McpClientTest, CancelsCallsThatTakeTooLongOrAreCancelled) {
   mcp::Client client = connect(0.01);
   EXPECT_THROW(client.call_tool("a", Json::object()), mcp::McpError);
   mcp::CallContext context;
@@ -123,7 +123,7 @@ TEST_F(McpClientTest, CancelsWhatTakesTooLongOrIsCancelled) {
   EXPECT_EQ(script.sent[5]["params"]["requestId"], script.sent[4]["id"]);
 }
 
-// Whoever hears of a lost connection may call again, which must not happen to a call that arrived.
+// A caller may repeat a call after a lost connection, which must not happen to a call that arrived.
 TEST_F(McpClientTest, LosesOnlyCallsThatDidNotArrive) {
   mcp::Client client = connect();
   const auto problem = [&](const mcp::CallContext& context = {}) -> std::string {

@@ -43,7 +43,7 @@ TEST_F(ConfigTest, ReadsProcessesAndAddresses) {
   EXPECT_EQ(servers[1].seconds, 60);
 }
 
-TEST_F(ConfigTest, NamesWhatIsWrong) {
+TEST_F(ConfigTest, ReportsErrors) {
   const auto server = [](const std::string& json) { return "{\"mcpServers\": {\"a\": " + json + "}}"; };
   EXPECT_EQ(error_of("[]"), " must be an object");
   EXPECT_EQ(error_of("{}"), " has no \"mcpServers\"");

@@ -44,7 +44,7 @@ test("an answer whose tokens went into the call ends after it", async () => {
   assert.equal(usage.completion_tokens, 60);
 });
 
-test("streams tell of calls as they are made", async () => {
+test("streams report calls as they are made", async () => {
   const text = await (await post("/v1/chat/completions", { ...asked, tool_choice: named, stream: true })).text();
   const deltas = text.split("\n\n").filter((line) => line.startsWith("data: {")).map((line) => JSON.parse(line.slice(6)).choices[0].delta);
   const at = deltas.findIndex((delta) => delta.server_tool_calls);
@@ -79,7 +79,7 @@ test("tools are used only where a request asks for them", async () => {
   await refused({ tool_choice: { type: "function", function: { name: "nothing" } } }, /not among the tools/);
 });
 
-test("a server of tools that has ended is started again", async (t) => {
+test("a tool server that has ended is restarted", async (t) => {
   const path = join(folder, "serve-mortal.mjs");
   // It ends after its first call.
   writeFileSync(path, `
@@ -108,7 +108,7 @@ test("a server of tools that has ended is started again", async (t) => {
   assert.equal(new Set(said).size, 3);
 });
 
-test("a call that takes too long ends with its request, and one that nobody waits for is cancelled", async (t) => {
+test("a call that takes too long ends with its request, and a call of a disconnected client is cancelled", async (t) => {
   const notes = join(folder, "serve-notes.txt"), path = join(folder, "serve-waiting.mjs");
   // It does not answer calls, and notes what it hears.
   writeFileSync(path, `

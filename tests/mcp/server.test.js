@@ -51,14 +51,14 @@ test("generate answers and continues, with progress", async () => {
   assert.notEqual(textOf(continued), textOf(first));
 });
 
-test("embed gives a vector for each text, and the memory is searched", async () => {
+test("embed returns a vector for each text, and the memory is searched", async () => {
   const vectors = JSON.parse(textOf(await call("embed", { texts: ["w1 w2", "w3", "w1 w2"] })));
   assert.equal(vectors.length, 3);
   assert.deepEqual(vectors[0], vectors[2]);
   assert.match(textOf(await call("search_memory", { query: "w1 w2 w3", count: 1 })), /note\.txt, 1\.00\]\nw1 w2 w3$/);
 });
 
-test("mistakes are results that say what is wrong, or errors of the protocol", async () => {
+test("mistakes are reported as results, or as errors of the protocol", async () => {
   const empty = await call("generate", { prompt: "" });
   assert.ok(empty.isError);
   assert.equal(textOf(empty), '"prompt" must be a text that is not empty');
@@ -69,7 +69,7 @@ test("mistakes are results that say what is wrong, or errors of the protocol", a
   await assert.rejects(client.listPrompts(), /-32601|prompts/);
 });
 
-test("a call that is cancelled makes way for the next one", async () => {
+test("a cancelled call does not hold up the next one", async () => {
   const controller = new AbortController();
   const long = call("generate", { prompt: "Hello", max_tokens: 4000, continue: true }, { signal: controller.signal, onprogress: () => controller.abort() });
   await assert.rejects(long);

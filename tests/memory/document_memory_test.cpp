@@ -18,7 +18,7 @@ namespace {
 using memory::DocumentMemory;
 using Access = DocumentMemory::Access;
 
-// The words of a text, each in a dimension of its own: texts are alike if they have words in common.
+// One dimension per word: texts are similar if they share words.
 class WordEncoder final : public memory::Encoder {
  public:
   explicit WordEncoder(std::string name = "words", std::int64_t dimensions = 64, std::size_t salt = 0)
@@ -62,7 +62,7 @@ class WordEncoder final : public memory::Encoder {
 
 class DocumentMemoryTest : public testing::Test {
  protected:
-  // The message of what a call throws.
+  // The message of the error that a call throws.
   static std::string error_of(const std::function<void()>& call) {
     try {
       call();
@@ -100,7 +100,7 @@ TEST_F(DocumentMemoryTest, FindsTheDocumentThatSaysIt) {
   EXPECT_EQ(memory.documents()[1].chunks, 1);
 }
 
-TEST_F(DocumentMemoryTest, ReplacesWhatHasChangedAndSkipsWhatHasNot) {
+TEST_F(DocumentMemoryTest, ReplacesChangedDocumentsAndSkipsUnchangedOnes) {
   DocumentMemory memory(path, Access::create);
   EXPECT_TRUE(memory.add("a", "one two three", encoder));
   EXPECT_FALSE(memory.add("a", "one two three", encoder));
@@ -113,7 +113,7 @@ TEST_F(DocumentMemoryTest, ReplacesWhatHasChangedAndSkipsWhatHasNot) {
   EXPECT_EQ(found[0].text, "four five");
 }
 
-TEST_F(DocumentMemoryTest, SeesWhatAnotherProcessChanges) {
+TEST_F(DocumentMemoryTest, SeesChangesOfAnotherProcess) {
   DocumentMemory memory(path, Access::create), other(path, Access::create);
   memory.add("a", "one two", encoder);
   EXPECT_EQ(memory.search("one", 9, encoder).size(), 1u);
@@ -169,7 +169,7 @@ TEST_F(DocumentMemoryTest, NamesADamagedFile) {
             message("the memory is damaged; remove the file and add the documents again"));
 }
 
-TEST_F(DocumentMemoryTest, RefusesWhatIsNotText) {
+TEST_F(DocumentMemoryTest, RefusesDocumentsThatAreNotText) {
   DocumentMemory memory(path, Access::create);
   EXPECT_THROW(memory.add("a", "\xff\xfe", encoder), memory::NotTextError);
   EXPECT_THROW(memory.add("a", std::string("a\0b", 3), encoder), memory::NotTextError);
@@ -178,7 +178,7 @@ TEST_F(DocumentMemoryTest, RefusesWhatIsNotText) {
   EXPECT_TRUE(memory.documents().empty());
 }
 
-// A process that adds documents one after another is killed at some moment: those that are there are whole.
+// A process that adds documents is killed at a random moment: the documents in the file are complete.
 TEST_F(DocumentMemoryTest, SurvivesAKill) {
   const auto text = [](int number) {
     std::string words;

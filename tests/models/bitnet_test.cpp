@@ -9,7 +9,7 @@
 #include "support/expect_error.h"
 #include "support/temp_folder.h"
 
-// BitNet's products with activations of 8 bits and weights of -1, 0 and 1, which its golden does not have.
+// BitNet's products with 8-bit activations and weights of -1, 0 and 1, which its golden does not use.
 namespace jerboa::bitnet_test {
 namespace {
 
@@ -73,7 +73,7 @@ struct Ternary {
   float scale = 0;
 };
 
-// What a checkpoint of rounded weights holds in place of a wide matrix.
+// A rounded weight as checkpoints store it, in place of a wide matrix.
 Ternary ternary(const HostTensor& wide) {
   double sum = 0;
   for (const float value : wide.f32()) sum += std::abs(value);

@@ -7,7 +7,7 @@
 #include <jerboa/models/family.h>
 #include <jerboa/ops/ops.h>
 
-// What layers keep between runs: recurrent states by slot, and the list of everything that a decoder keeps.
+// The state that layers keep between runs: recurrent states by slot, and the list of everything that a decoder keeps.
 namespace jerboa::caches_test {
 namespace {
 
@@ -89,7 +89,7 @@ INSTANTIATE_TEST_SUITE_P(Devices, RecurrentState, testing::Values("cpu", "refere
 INSTANTIATE_TEST_SUITE_P(WebGpu, RecurrentState, testing::Values("webgpu"));
 #endif
 
-TEST(CacheSpecs, ListWhatTheLayersKeep) {
+TEST(CacheSpecs, ListTheStateOfLayers) {
   const auto config =
       models::Config::open(std::filesystem::path(JERBOA_SOURCE_DIR "/tests/data/goldens/gemma3_text/config.json"));
   const auto layers = static_cast<std::size_t>(config.count("num_hidden_layers"));

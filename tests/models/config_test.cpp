@@ -43,7 +43,7 @@ TEST(Config, ReadsValuesByKey) {
   EXPECT_FALSE(config.section("out"));
 }
 
-TEST(Config, SaysWhatIsWrongAndWhere) {
+TEST(Config, ReportsErrorsWithTheirPlace) {
   const Config config =
       Config::parse(R"({"n": "3", "huge": 4294967296, "in": {"y": 1.5}, "list": [1], "zero": 0, "mixed": [1, "a"]})",
                     "folder/config.json");
@@ -121,7 +121,7 @@ TEST(Config, ReadsInfinitiesOfOlderFiles) {
   EXPECT_EQ(config.text("a \"quoted\" Infinity"), "\"Infinity\" \\");
 }
 
-TEST(Config, TakesDefaultsForWhatTheFileDoesNotName) {
+TEST(Config, FillsInDefaults) {
   const Config config = Config::parse(R"({"n": 3, "none": null})").with_defaults(R"({"n": 1, "none": 2, "more": 4})");
   EXPECT_EQ(config.integer("n"), 3);
   EXPECT_FALSE(config.has("none"));

@@ -116,7 +116,7 @@ class Decoding {
 
   /// Starts new sequences in place of the old ones; the old entries stay in the cache and must be ignored.
   void start_again() { std::fill(done_.begin(), done_.end(), 0); }
-  /// A sequence goes on where another is, in blocks that they share.
+  /// A sequence continues where another one is, in shared blocks.
   void continue_from(std::size_t row, std::size_t other) { done_[row] = done_[other]; }
 
  private:
@@ -299,8 +299,7 @@ INSTANTIATE_TEST_SUITE_P(WebGpu, FamilyDecode,
                          device_and_family);
 #endif
 
-// The root mean square of what the logits of a sequence, in chunks, differ from those computed at once, relative to
-// theirs.
+// The root mean square of the differences between a sequence's logits in chunks and at once, relative to the latter's.
 double difference(Decoding decoding, const std::vector<Logits>& wanted, const Tokens& sequence, std::size_t chunk) {
   double squares = 0, all = 0;
   for (std::size_t start = 0; start < sequence.size(); start += chunk) {
@@ -423,7 +422,7 @@ TEST(NarrowCache, TakesSinks) { expect_precision_of_f16_caches("gpt_oss", 5e-3);
 
 class GreedyDecode : public testing::TestWithParam<std::string> {};
 
-TEST_P(GreedyDecode, WritesWhatTransformersWrote) {
+TEST_P(GreedyDecode, GeneratesTransformersTokens) {
   const Model model(GetParam(), "best");
   const SafeTensors golden = SafeTensors::open(goldens / GetParam() / "golden.safetensors");
   const Tokens prompt = to_i32(golden.view("input_ids"));

@@ -8,7 +8,7 @@
 #include "models/tiny_graph.h"
 #include "support/expect_error.h"
 
-// The settings of the dense decoder families that their goldens do not have.
+// Settings of the dense decoder families that their goldens do not use.
 namespace jerboa::dense_families_test {
 namespace {
 
@@ -85,7 +85,7 @@ std::set<std::string> parameters(const std::string& type, const std::string& mor
   return names;
 }
 
-// What a setting adds to the parameters of the second layer and of the head, with +, and what it takes away, with -.
+// The parameters of the second layer and of the head that a setting adds (+) and removes (-).
 void expect_change(const std::string& type, const std::string& setting, const std::set<std::string>& wanted) {
   const auto without = parameters(type, "\"x\": 0"), with = parameters(type, setting);
   std::set<std::string> changes;
@@ -172,7 +172,7 @@ TEST(DenseFamilies, HaveWindowsAndRotaryPositionsWhereTheyShould) {
   EXPECT_EQ(layers_of("starcoder2", "\"x\": 0"), "0r 0r 0r ");
 }
 
-TEST(DenseFamilies, RefuseByNameWhatTheyDoNotHave) {
+TEST(DenseFamilies, NameUnsupportedSettings) {
   const auto refuse = [](const std::string& type, const std::string& more, const std::string& message) {
     expect_error<FileError>([&] { tiny_graph(type, more); }, "config.json: " + message);
   };

@@ -74,7 +74,7 @@ TEST_P(EncoderFamily, IgnoresPadding) {
 }
 
 // Sizes that no golden has, with random weights.
-TEST_P(EncoderFamily, OfOtherSizesComputesWhatTheReferenceDoes) {
+TEST_P(EncoderFamily, WithOtherSizesEqualsTheReference) {
   const Config golden = Config::open(goldens / GetParam());
   const Config config = Config::parse(R"({"hidden_size": 72, "dim": 72, "num_attention_heads": 6, "n_heads": 6,
       "intermediate_size": 88, "hidden_dim": 88, "vocab_size": 150, "local_attention": 7})")
@@ -352,7 +352,7 @@ class HeadFolder {
 
   const std::filesystem::path& path() const { return folder_.path(); }
   SafeTensors weights() const { return SafeTensors::open(path()); }
-  /// Of a text of five tokens.
+  /// The hidden state of a text of five tokens.
   HostTensor hidden() const { return encode(path(), batch_of({tokens(5, 4)})); }
   Row first() const {
     const HostTensor all = hidden();

@@ -156,7 +156,7 @@ void PrintTo(const Variant& variant, std::ostream* out) { *out << variant.family
 class FamilyVariant : public testing::TestWithParam<Variant> {};
 
 // Token by token and in chunks, with padding, through caches of random weights; at once, as the reference does.
-TEST_P(FamilyVariant, DecodesWhatItComputesAtOnce) {
+TEST_P(FamilyVariant, DecodingEqualsOneForwardPass) {
   const Config config = config_of(GetParam().family, GetParam().changes);
   const Family& family = models::family_of(config);
   const double bound = 2e-4 * test::magnification(GetParam().family);
@@ -172,7 +172,7 @@ TEST_P(FamilyVariant, DecodesWhatItComputesAtOnce) {
   Session at_once = create_session({{"run", whole}}, {.device = Device::cpu()});
   Session reference = create_session({{"run", whole}}, {.device = Device::by_name("reference")});
   Session decoding = create_session({{"run", cached}}, {.device = Device::cpu()});
-  // Norms and biases that are not what they begin with.
+  // Norms and biases that differ from their initial values.
   TensorMap params = at_once.download_params();
   SplitMix random(7);
   for (auto& [name, values] : params)

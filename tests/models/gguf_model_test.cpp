@@ -159,7 +159,7 @@ TEST(GgufModel, KeepsEveryTypeOfBlockThatFitsBitForBit) {
   }
 }
 
-// Of experts, which are one tensor in GGUF, one each in Hugging Face's files, and one again in the graph.
+// Experts are one tensor in GGUF, one tensor each in Hugging Face's files, and one again in the graph.
 TEST(GgufModel, KeepsBlocksOfExperts) {
   const std::string file = test::GoldenGguf(goldens / "qwen3_moe", true).file();
   const GgufModel model = parsed(file);
@@ -183,7 +183,7 @@ TEST(GgufModel, KeepsBlocksOfExperts) {
   EXPECT_EQ(static_cast<std::int64_t>(at), weights.size());
 }
 
-TEST(GgufModel, RefusesWhatItDoesNotKnow) {
+TEST(GgufModel, RefusesUnknownSettings) {
   const auto refuse = [](const std::string& file, const std::string& message) {
     test::expect_error<FileError>([&] { parsed(file); }, message);
   };
@@ -273,7 +273,7 @@ TEST(GgufTokenizer, BecomesATokenizerJson) {
   EXPECT_FALSE(config["add_bos_token"]);
 }
 
-TEST(GgufTokenizer, RefusesWhatIsWrong) {
+TEST(GgufTokenizer, RefusesMalformedTokenizers) {
   const auto refuse = [](GgufWriter writer, const std::string& message) {
     test::expect_error<FileError>([&] { parsed(writer.file()); }, message);
   };

@@ -23,8 +23,8 @@ inline std::vector<std::string> golden_folders(models::GraphBuilder models::Fami
 inline std::vector<std::string> golden_families() { return golden_folders(&models::FamilyGraphs::decoder); }
 inline std::vector<std::string> golden_encoders() { return golden_folders(&models::FamilyGraphs::encoder); }
 
-/// How many times more than other goldens this one magnifies rounding errors. Where a head's query and key are nearly
-/// orthogonal, what it reads from a memory of few tokens is small, and a norm makes it large again.
+/// How much more this golden magnifies rounding errors than others. Where a head's query and key are nearly orthogonal,
+/// the result of reading a memory of few tokens is small, and a norm magnifies it.
 inline double magnification(const std::string& family) {
   if (family == "qwen3_next") return 20;
   if (family == "qwen3_5_text" || family == "qwen3_5_moe_text") return 4;

@@ -5,8 +5,8 @@
 
 #include "models/golden_families.h"
 
-// Greedy decoding that stays on the device writes the tokens that transformers wrote, as the loop on the host does
-// (GreedyDecode in decode_test.cpp, LanguageModel.ContinuesAsTransformersDoes).
+// Greedy decoding on the device generates the same tokens as transformers and as the loop on the host (GreedyDecode in
+// decode_test.cpp, LanguageModel.ContinuesAsTransformersDoes).
 namespace jerboa::greedy_test {
 namespace {
 
@@ -80,7 +80,7 @@ class GreedyOnDevice : public testing::TestWithParam<std::tuple<const char*, std
   Tokens prompt_, wanted_;
 };
 
-TEST_P(GreedyOnDevice, WritesWhatTransformersWrote) {
+TEST_P(GreedyOnDevice, GeneratesTransformersTokens) {
   for (const std::size_t piece : {8u, 3u}) {  // the second prompt starts over
     Tokens written{feed(prompt_, piece)};
     const Tokens rest = steps(wanted_.size() - 1);
@@ -107,10 +107,10 @@ INSTANTIATE_TEST_SUITE_P(WebGpu, GreedyOnDevice,
 INSTANTIATE_TEST_SUITE_P(Persistent, GreedyOnDevice,
                          testing::Combine(testing::Values("persistent"), testing::Values("llama", "qwen3")),
                          device_and_family);
-// Its workgroups do not run at the same time there, which is found before it is used.
+// There, workgroups do not run at the same time, which the probe detects.
 INSTANTIATE_TEST_SUITE_P(Unsound, GreedyOnDevice,
                          testing::Combine(testing::Values("unsound"), testing::Values("llama")), device_and_family);
-// Recurrences compute what surrounds them there.
+// There, recurrences compute the ops around them.
 INSTANTIATE_TEST_SUITE_P(GpuKernels, GreedyOnDevice,
                          testing::Combine(testing::Values("gpu"), testing::Values("mamba2")), device_and_family);
 #endif

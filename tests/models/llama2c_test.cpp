@@ -80,7 +80,7 @@ TEST(Llama2c, NeverReplacesAFolder) {
   test::write_text(folder / "model" / "model.safetensors", "precious");
   test::expect_error<UsageError>([&] { import_llama2c(folder / "model.bin", folder / "model"); }, "already exists");
   EXPECT_EQ(test::read_text(folder / "model" / "model.safetensors"), "precious");
-  // Without its tokenizer there is no folder at all.
+  // If the tokenizer is missing, no folder is created.
   test::expect_error<FileError>([&] { import_llama2c(folder / "model.bin", folder / "new", folder / "none"); }, "none");
   EXPECT_FALSE(std::filesystem::exists(folder / "new"));
 }

@@ -32,7 +32,7 @@ double error_of(const Quantised& quantised, const std::vector<float>& values) {
   return error;
 }
 
-// That of rounding a group to `steps` steps over its whole range, around 0 or from its least value.
+// The error of rounding a group to `steps` steps over its whole range, around 0 or from its least value.
 double plain_error(const std::vector<float>& values, int steps, bool around_zero) {
   double error = 0;
   for (std::size_t first = 0; first < values.size(); first += 32) {
@@ -63,8 +63,8 @@ TEST(Quantise, HasLessErrorThanStepsOverTheWholeRange) {
   }
 }
 
-// What four bits cost in perplexity hangs on this figure: rounding over the whole range is at 0.0060, and one with
-// few candidates for scale and minimum at 0.0050.
+// The perplexity of four-bit weights depends on this error: rounding over the whole range gives 0.0060, and few
+// candidates for scale and minimum give 0.0050.
 TEST(Quantise, FindsGoodScalesForFourBits) {
   const auto values = normal_values(96 * 400);
   double squares = 0;
@@ -84,8 +84,8 @@ TEST(Quantise, KeepsEveryWeightWithinAStep) {
   }
 }
 
-// The split into threads must not show.
-TEST(Quantise, GivesEachRowWhatItGetsAlone) {
+// The result does not depend on the division into threads.
+TEST(Quantise, QuantisesEachRowIndependently) {
   constexpr std::int64_t rows = 300, columns = 1024;
   const auto values = normal_values(rows * columns);
   const Quantised all = quantise(values, rows, columns, DType::i4);
@@ -126,7 +126,7 @@ TEST(Quantise, TakesSomeRowsAtATime) {
                                  "128 weights are not whole rows of [3, 2, 64] from row 5 on");
 }
 
-// Inputs whose features go along with each other, as those of real layers do: sums of a few random directions.
+// Inputs with correlated features, like those of real layers: sums of a few random directions.
 std::vector<float> correlated_inputs(std::size_t count, std::size_t size) {
   constexpr std::size_t directions = 40;
   const auto basis = normal_values(directions * size), weights = random_values(count * directions);
@@ -194,7 +194,7 @@ TEST(Quantise, TakesKnownInputsInBlocks) {
   test::expect_error<UsageError>([&] { quantise_rows(values, 0, careful, &too_few); }, "do not fit its weight");
 }
 
-TEST(Quantise, KeepsWhatFitsExactly) {
+TEST(Quantise, KeepsValuesThatFitExactly) {
   std::vector<float> values(64, 0);
   for (std::size_t i = 0; i < 32; ++i) values[i] = 0.25F * (static_cast<float>(i % 16) - 8);
   const Quantised quantised = quantise(values, 2, 32, DType::i4);

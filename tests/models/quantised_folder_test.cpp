@@ -57,7 +57,7 @@ INSTANTIATE_TEST_SUITE_P(Families, SavedFolder, testing::ValuesIn(test::golden_f
 
 bool holds_floats(const TensorEntry& entry) { return entry.type != StoredType::U8; }
 
-// What is written has the names and shapes of the golden's own file, whatever the graph's parameters are.
+// Written files have the names and shapes of the golden's own file, whatever the graph's parameters are.
 void expect_form_of_golden(const std::filesystem::path& folder, const std::string& golden) {
   const SafeTensors written = SafeTensors::open(folder), wanted = SafeTensors::open(goldens / golden);
   EXPECT_FALSE(quantised_type(written));
@@ -99,7 +99,7 @@ TEST_P(SavedFolder, OfQuantisedWeightsIsInF32) {
 }
 
 // transformers would take the setting for a description of the weights, which are f32 now.
-TEST(SavedConfig, SaysWhatItsWeightsAre) {
+TEST(SavedConfig, StatesTheTypeOfItsWeights) {
   const auto saved_from = [](const std::string& golden, const std::string& settings) {
     const test::TempFolder folder;
     ModelFolder model = open_model_folder(goldens / golden);

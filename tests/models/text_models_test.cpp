@@ -9,7 +9,7 @@
 #include "support/expect_error.h"
 #include "verify/compare.h"
 
-// Text models of checkpoints that also see.
+// Text models of multimodal checkpoints.
 namespace jerboa::text_models_test {
 namespace {
 
@@ -21,8 +21,8 @@ class TextModels : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Goldens, TextModels, ::testing::Values("gemma3", "qwen3_5", "qwen3_vl", "smolvlm"),
                          [](const auto& param) { return param.param; });
 
-// What stands before the first picture does not depend on it.
-TEST_P(TextModels, ReadWhatStandsBeforePictures) {
+// The text before the first picture does not depend on it.
+TEST_P(TextModels, ReadTextBeforePictures) {
   constexpr std::int32_t first_special = 150;  // pictures and the marks around them
   const std::filesystem::path folder = goldens / GetParam();
   const SafeTensors golden = SafeTensors::open(folder / "golden.safetensors"), weights = SafeTensors::open(folder);

@@ -90,9 +90,9 @@ void expect_all_quantised(const Module& module, DType weights) {
   }
 }
 
-// Small weights that decide, or whose errors add up from token to token, are left as they are: what chooses experts,
-// gates of recurrences, and short convolutions. Biases of experts are matrices only because there are many experts, and
-// norms of heads because there are many heads.
+// Small weights that decide, or whose errors accumulate from token to token, stay unquantised: routers, gates of
+// recurrences, and short convolutions. Biases of experts and norms of heads have two dimensions only because there are
+// several experts and heads.
 std::set<std::string> sensitive_weights(const std::string& family) {
   const std::string convolution = "mamba.conv1d.weight", mixer = "mixer.conv1d.weight";
   const std::set<std::string> delta_net{"linear_attn.conv1d.weight", "linear_attn.in_proj_a.weight",
@@ -126,7 +126,7 @@ std::set<std::string> sensitive_weights(const std::string& family) {
   return found == by_family.end() ? std::set<std::string>() : found->second;
 }
 
-// What follows the number of a layer.
+// The part of a name after the number of a layer.
 std::string name_in_layer(const std::string& name) {
   const auto number = name.find_first_of("0123456789");
   return number == std::string::npos ? name : name.substr(name.find('.', number) + 1);

@@ -12,7 +12,7 @@
 #include "base/in_parallel.h"
 #include "support/expect_error.h"
 
-// Reading parameters in pieces, on all threads, the next while one is used.
+// Reads parameters in pieces, on all threads, the next one while one is in use.
 namespace jerboa::models::weights_test {
 namespace {
 
@@ -51,7 +51,7 @@ class File {
   std::vector<std::byte> bytes_;
 };
 
-// One that can only be read as a whole, and one tensor of it perhaps not at all.
+// A source whose tensors can only be read as a whole, and optionally one of them not at all.
 class WholeTensors : public TensorSource {
  public:
   explicit WholeTensors(const SafeTensors& file, std::string broken = "") : file_(file), broken_(std::move(broken)) {}
@@ -76,7 +76,7 @@ class WholeTensors : public TensorSource {
   std::string broken_;
 };
 
-// Whose parts are whole blocks of 256 elements, as in a file that keeps them packed.
+// A source with whole blocks of 256 elements, as in a file that keeps them packed.
 class TensorsInBlocks final : public WholeTensors {
  public:
   using WholeTensors::WholeTensors;
@@ -162,7 +162,7 @@ TEST(Weights, AreReadWhereTheyAreWanted) {
   EXPECT_GT(seconds.converting, 0);
 }
 
-// Also from the thread that reads ahead, and whatever is being read when the caller has had enough.
+// Even from the thread that reads ahead, and whatever is being read when the caller gives up.
 TEST(Weights, ErrorsComeToTheCaller) {
   const File file;
   const SafeTensors parts = file.open();

@@ -28,7 +28,7 @@ struct Draw {
   Compute compute;
 };
 
-// Floats: any; of a range; or all different and different from 0, for ops with a kink or a choice.
+// Floats: any; in a range; or all different and nonzero, for ops with a kink or a choice.
 inline Draw within(double low, double high, Shape shape) {
   return {Draw::Kind::uniform, std::move(shape), DType::f32, low, high, {}, {}};
 }
@@ -46,7 +46,7 @@ inline Draw given(Shape shape, std::vector<double> values, DType dtype = DType::
 inline Draw absent() { return {Draw::Kind::absent, {}, DType::f32, 0, 0, {}, {}}; }
 /// Rows of an 8-bit cache, whose shape counts features: any bytes, and scales of about 1 / 64.
 Draw packed_rows(Shape shape);
-/// From the other operands, which are those that are not computed.
+/// Computed from the other operands, which must not be computed themselves.
 inline Draw computed(Draw::Compute compute) {
   return {Draw::Kind::computed, {}, DType::f32, 0, 0, {}, std::move(compute)};
 }

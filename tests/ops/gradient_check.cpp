@@ -54,7 +54,7 @@ std::vector<Tensor> checked_outputs(const Case& sample, const Instance& instance
   return outputs;
 }
 
-// Runs `body` in a trace with the case in it; nothing where there is nothing to differentiate.
+// Traces the case and runs `body` on it; empty if there is nothing to differentiate.
 template <class Body>
 std::optional<Differentiated> differentiate(Op op, const Case& sample, DType floats, Body body) {
   Differentiated it;

@@ -11,7 +11,7 @@
 #include "transform/grad_rules.h"
 #include "verify/compare.h"
 
-// Generated from the op table and the sample cases: what holds for every op.
+// Properties of every op, generated from the op table and the sample cases.
 namespace jerboa::test {
 namespace {
 
@@ -114,7 +114,7 @@ class RuleOp : public ::testing::TestWithParam<Op> {
 };
 INSTANTIATE_TEST_SUITE_P(Ops, RuleOp, ::testing::ValuesIn(ops_where(by_rule)), op_name);
 
-// The rule is made wrong by a hundredth: the cases must notice, for each operand that has a gradient.
+// Makes the rule wrong by a hundredth: the cases must notice, for each operand that has a gradient.
 TEST_P(RuleOp, AWrongRuleIsNoticed) {
   std::set<std::string> operands, noticed;
   for_each_case(GetParam(), [&](const Case& sample) {

@@ -24,7 +24,7 @@ struct Sample {
 /// With the gradients as the outputs grad0, grad1, …
 Sample with_gradients(const Differentiated& differentiated);
 
-/// Where the op has a gradient, the sample has it too.
+/// The case with its gradient, if the op has one.
 Sample sample_of(Op op, const Case& sample);
 
 /// The outputs of the op alone, as out0, out1, …, with floats of the given type.

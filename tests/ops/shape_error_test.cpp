@@ -7,7 +7,7 @@
 
 #include "support/expect_error.h"
 
-// What a user reads when operands do not match: the op, the sizes, what is wrong, and the line.
+// The errors that users read when operands do not match: the op, the sizes, the problem, and the line.
 namespace jerboa::test {
 namespace {
 

@@ -7,8 +7,8 @@
 
 namespace jerboa::test {
 
-/// What a sample whose floats are f16 or bf16 may give, by the rule above the op table: each op computes in f32 from
-/// its operands, and its result is rounded to its type or not.
+/// The bounds for a sample whose floats are f16 or bf16, by the rule above the op table: each op computes in f32 from
+/// its operands, and its result is rounded to its type or not at all.
 ///
 /// The centre is the reference in f64 at the operands rounded to the type, with no rounding after that. How far a
 /// result may be from it depends on how the ops pass on the errors of their operands, so that is measured: the graph,
@@ -23,7 +23,7 @@ class SixteenBits {
  public:
   explicit SixteenBits(const Sample& sample);
 
-  /// What is wrong with these outputs; empty if they are within the bounds.
+  /// Describes what is wrong with these outputs; empty if they are within the bounds.
   std::optional<std::string> difference(const TensorMap& computed) const;
 
  private:

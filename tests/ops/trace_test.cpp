@@ -6,7 +6,7 @@
 
 #include "support/expect_error.h"
 
-// Misuse of traces and tensors, and what a trace leaves behind.
+// Misuse of traces and tensors, and the state that a trace leaves behind.
 namespace jerboa::test {
 namespace {
 
@@ -36,8 +36,8 @@ TEST(Trace, OpsOutsideAreRefused) {
   expect_error<GraphError>([&] { kept.shape(); }, "shape" + where);
 }
 
-// Not the ops that it consists of.
-TEST(Trace, ErrorsNameWhatTheUserCalled) {
+// Errors do not name the ops that it consists of.
+TEST(Trace, ErrorsNameTheCalledFunction) {
   const Tensor none;
   const std::string where = ": ops work only inside trace(), a model's forward function or a loss";
   expect_graph_error([] { zeros({2}); }, "zeros" + where);

@@ -86,7 +86,7 @@ TEST(LinearAttention, IsAStateSpaceModel) {
 }
 
 // The gated delta rule: what the decayed memory holds for a key is replaced, by the share beta, by the value.
-TEST(LinearAttention, ReplacesWhatAKeyHolds) {
+TEST(LinearAttention, ReplacesTheValueOfAKey) {
   const double decay = 0.5, beta = 0.25;
   const auto results = evaluate_all(
       {floats({1, 1, 2, 1}, {8, 40}), floats({1, 1, 1, 2}, {1, 0}), floats({1, 1, 1, 1}, {100}),

@@ -237,7 +237,7 @@ TEST(Optimizers, TakeOneStep) {
   EXPECT_NEAR(sgd[1].data[0], velocity, 1e-12);
 }
 
-TEST(Evaluator, ChecksWhatLeavesAreGiven) {
+TEST(Evaluator, ChecksTheValuesOfLeaves) {
   const Graph graph = trace([] { output("y", exp(tensor_input("x", {2, 3}))); });
   const auto run = [&](const Value& given) {
     return [&] { evaluate_reference(graph, {1}, [&](const TensorInfo&) { return given; }); };
@@ -247,7 +247,7 @@ TEST(Evaluator, ChecksWhatLeavesAreGiven) {
   expect_error<UsageError>(run(integers({2, 3}, Numbers(6))), "x is f32[2, 3], but was given i32[2, 3]");
 }
 
-TEST(Evaluator, ComputesOnlyWhatIsKept) {
+TEST(Evaluator, ComputesOnlyKeptTensors) {
   TensorId kept = no_tensor;
   const Graph graph = trace([&] {
     const Tensor y = exp(tensor_input("x", {}));

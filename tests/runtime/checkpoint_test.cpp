@@ -122,7 +122,7 @@ TEST(SessionCheckpoint, OfNothingIsRefused) {
   EXPECT_FALSE(std::filesystem::exists(folder / "run"));
 }
 
-TEST(SessionCheckpoint, CannotBeWrittenWhereAFileStands) {
+TEST(SessionCheckpoint, CannotBeWrittenBelowAFile) {
   const test::TempFolder folder;
   test::write_text(folder / "file", "x");
   expect_error<FileError>([&] { regression_session().save(folder / "file" / "run"); }, "file");

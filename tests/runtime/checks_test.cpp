@@ -153,8 +153,8 @@ TEST_F(InputIndices, AreFollowedThroughConcatenationsAndPadding) {
                  "input rest holds 5");
 }
 
-// Of a concatenation that is used in part, it is not known whose indices are used.
-TEST_F(InputIndices, OfPartsThatAreNotUsedMayBeAnything) {
+// If only a part of a concatenation is used, it is unknown whose indices those are, so none is checked.
+TEST_F(InputIndices, OfUnusedPartsAreNotChecked) {
   const Graph graph = trace([] {
     const Tensor a = tensor_input("a", {2}, DType::i32), b = tensor_input("b", {2}, DType::i32);
     output("rows", embedding(param_input("table", {5, 3}), slice(concat({a, b}, 0), 0, 0, 2)));
@@ -179,7 +179,7 @@ TEST_F(InputIndices, AreFollowedThroughCopies) {
   expect_refused(graph, {{"tokens", tokens({0, 7, 0, 0, 0, 0})}}, "input tokens holds 7");
 }
 
-// Scatters drop updates out of range, so they take any index; so does their gradient.
+// Scatters drop updates with indices out of range, so any index is allowed; the same goes for their gradient.
 TEST_F(InputIndices, OfScattersMayBeAnything) {
   const Graph graph = trace([] {
     const Tensor indices = tensor_input("indices", {3}, DType::i32);

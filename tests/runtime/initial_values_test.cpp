@@ -56,7 +56,7 @@ struct Counted {
   Counted() { session.add_entry("step", regression_step()); }
 };
 
-TEST(InitialValues, AreNotDrawnForWhatIsUploaded) {
+TEST(InitialValues, AreNotDrawnForUploadedParameters) {
   Counted made;
   EXPECT_EQ((*made.counts)["w"], 0);
   const HostTensor w({3}, {1, 2, 3});
@@ -75,7 +75,7 @@ TEST(InitialValues, AreNotDrawnForWhatIsUploaded) {
   expect_error<UsageError>([&] { made.session.upload_param("b", w.bytes()); }, "b is f32[], 4 bytes, but was given 12");
 }
 
-TEST(InitialValues, AreNotDrawnForWhatIsLoaded) {
+TEST(InitialValues, AreNotDrawnForLoadedParameters) {
   const test::TempFolder folder;
   Session saved = test::regression_session(7);
   saved.step(regression_batch());

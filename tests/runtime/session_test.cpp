@@ -92,7 +92,7 @@ TEST(Session, TakesExactlyTheBytesOfATensor) {
   expect_error<UsageError>([&] { memory->upload(std::vector<std::byte>(8)); }, "a tensor of 12 bytes was given 8");
 }
 
-TEST(Session, InitialValuesFollowTheSeedAndTheNameAlone) {
+TEST(Session, InitialValuesDependOnlyOnTheSeedAndTheName) {
   EXPECT_EQ(everything(regression_session(1)), everything(regression_session(1)));
   EXPECT_NE(regression_session(1).download_param("w"), regression_session(2).download_param("w"));
   Session other(Device::reference(), {.seed = 1});

@@ -35,10 +35,10 @@ TEST(Access, OnLoopbackOnlyLoopbacksNamesAreAnswered) {
 }
 
 TEST(Access, OtherPagesAreRefusedUnlessTheyAreAllowed) {
-  const Headers own = {{"host", "localhost:8080"}, {"origin", "http://localhost:8080"}};
+  const Headers same_origin = {{"host", "localhost:8080"}, {"origin", "http://localhost:8080"}};
   const Headers other = {{"host", "localhost:8080"}, {"origin", "https://page.example"}};
-  EXPECT_EQ(status(request("/", own), {}), 200);
-  EXPECT_TRUE(screen(request("/", own), {}).headers.empty());
+  EXPECT_EQ(status(request("/", same_origin), {}), 200);
+  EXPECT_TRUE(screen(request("/", same_origin), {}).headers.empty());
   EXPECT_EQ(status(request("/", other), {}), 403);
   EXPECT_EQ(status(request("/", {{"host", "localhost"}, {"origin", "null"}}), {}), 403);
   const Headers rebound = {{"host", "127.evil.example:8080"}, {"origin", "http://127.evil.example:8080"}};

@@ -1,4 +1,4 @@
-// The clients that people use, against a live server.
+// Popular clients against a live server.
 import assert from "node:assert/strict";
 import { rmSync } from "node:fs";
 import { after, before, test } from "node:test";
@@ -146,7 +146,7 @@ test("openai: errors have their classes", async () => {
   assert.deepEqual(names, ["tiny", "encoder"]);
 });
 
-test("openai: an aborted stream frees its place", async () => {
+test("openai: an aborted stream frees its slot", async () => {
   const stream = await openai.chat.completions.create({ ...greedy, max_tokens: 400, stream: true });
   for await (const chunk of stream) if (chunk.choices[0]?.delta.content) break;
   const unfinished = async () => {

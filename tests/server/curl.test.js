@@ -1,4 +1,4 @@
-// curl, and how the command begins and ends.
+// curl, and the command's start and shutdown.
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { mkdtempSync, writeFileSync } from "node:fs";
@@ -58,8 +58,8 @@ test("other pages and names are refused", async () => {
   assert.equal(await server.stop(), 0);
 });
 
-test("a server that others can reach without a key says so", async () => {
-  for (const [options, expected] of [[[], /^$/], [["--host", "0.0.0.0"], /^warning: whoever can reach 0\.0\.0\.0 can use this server; --api-key asks for a key$/m], [["--host", "0.0.0.0", "--api-key", "x"], /^$/]]) {
+test("a server that others can reach without a key prints a warning", async () => {
+  for (const [options, expected] of [[[], /^$/], [["--host", "0.0.0.0"], /^warning: anyone who can reach 0\.0\.0\.0 can use this server; --api-key asks for a key$/m], [["--host", "0.0.0.0", "--api-key", "x"], /^$/]]) {
     const server = await serve("--lazy", ...options);
     assert.equal(await server.stop(), 0);
     assert.match(server.log(), expected);
@@ -69,7 +69,7 @@ test("a server that others can reach without a key says so", async () => {
   await assert.rejects(empty([], { JERBOA_API_KEY: "" }), ({ code, stderr }) => code === 2 && /JERBOA_API_KEY is empty/.test(stderr));
 });
 
-// A stream that was begun, as text that is complete or not.
+// The text of a stream, complete or cut off.
 async function begin(server, tokens) {
   let isDone = false;
   const answer = curl("-N", `${server.address}/v1/chat/completions`, "-d", body({ stream: true, max_tokens: tokens }))
@@ -88,7 +88,7 @@ test("SIGTERM lets answers finish", async () => {
   assert.equal(await server.exited, 0);
 });
 
-test("a second signal, or the end of --drain, ends a server with answers to finish", async () => {
+test("a second signal, or the end of --drain, ends a server with unfinished answers", async () => {
   for (const [options, signals] of [[[], ["SIGTERM", "SIGINT"]], [["--drain", "0.3"], ["SIGTERM"]]]) {
     const server = await serve("--context", "60000", ...options);
     const { answer } = await begin(server, 50000);

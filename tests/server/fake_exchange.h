@@ -9,7 +9,7 @@
 
 namespace jerboa::server::test {
 
-/// Keeps what is answered.
+/// Records the answer.
 class FakeExchange final : public Exchange {
  public:
   void respond(HttpResponse given) override {
@@ -23,7 +23,7 @@ class FakeExchange final : public Exchange {
   bool is_closed() const override { return is_gone; }
 
   nlohmann::json json() const { return nlohmann::json::parse(response.body); }
-  /// The data of its events, but for "[DONE]".
+  /// The data of the events, except "[DONE]".
   std::vector<nlohmann::json> events() const {
     std::vector<nlohmann::json> out;
     for (std::size_t at = 0; (at = response.body.find("data: ", at)) != std::string::npos;) {

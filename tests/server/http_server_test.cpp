@@ -258,7 +258,7 @@ TEST(HttpServer, Drains) {
   thread.join();
 }
 
-TEST(HttpServer, SaysWhatItCannotBindTo) {
+TEST(HttpServer, NamesAnAddressThatItCannotBind) {
   Echo echo;
   try {
     const HttpServer second({.port = echo.port()}, {}, {});

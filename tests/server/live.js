@@ -53,8 +53,8 @@ export function makeEncoder() {
   return folder;
 }
 
-// Of a test that fails, the server is left, and would keep the whole file from ending. Hooks of the file come after this
-// one, and may end theirs as they should.
+// Stops the servers of failed tests, which would otherwise keep the file from ending. A timer, because the file's own
+// hooks run after this one and should stop their servers properly.
 const running = new Set();
 after(() => void setTimeout(() => running.forEach((child) => child.kill("SIGKILL")), 10_000).unref());
 

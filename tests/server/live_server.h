@@ -26,7 +26,7 @@ class ChatFolder : public jerboa::test::ModelFolder {
   }
 };
 
-/// A server with that model under some names, asked over sockets.
+/// A server with that model under several names, accessed over sockets.
 class Live {
  public:
   explicit Live(ServerOptions options = {}, const std::vector<std::string>& names = {"tiny"}, int drafts = 0)
@@ -55,7 +55,7 @@ class Live {
   const ChatFolder& folder() const { return folder_; }
 
  private:
-  // The model itself makes the guesses, so that they are right.
+  // The model drafts for itself, so that drafts are right.
   std::vector<ServedModel> models(const std::vector<std::string>& names, int drafts) const {
     std::vector<ServedModel> out;
     for (const std::string& name : names)

@@ -11,7 +11,7 @@
 #include "server/generation_task.h"
 #include "server/live_server.h"
 
-// Which models are in memory, for how long requests wait for them, and what the log says.
+// Which models are in memory, how long requests wait for them, and what is logged.
 namespace jerboa::server::model_pool_test {
 namespace {
 
@@ -35,7 +35,7 @@ std::vector<bool> loaded(const Live& live) {
   return out;
 }
 
-// What a model takes, most of which is its cache.
+// The memory of a model, most of which is its cache.
 std::int64_t bytes_of(const LanguageModelOptions& options) {
   std::int64_t bytes = 0;
   LanguageModelOptions counting = options;
@@ -72,7 +72,7 @@ TEST(ModelPool, KeepsToTheMemoryThatModelsTake) {
   EXPECT_EQ(loaded(live), (std::vector<bool>{true, false, true}));
 }
 
-// While the pool ends, a worker asks the others for room: also one that has stopped.
+// While the pool is destroyed, a worker asks the others for memory, including one that has stopped.
 TEST(ModelPool, IsAskedForRoomUntilTheEnd) {
   WorkerOptions options;
   options.model.device = Device::cpu(1);
@@ -85,7 +85,7 @@ TEST(ModelPool, IsAskedForRoomUntilTheEnd) {
   first.load();
   first.stop();
   EXPECT_TRUE(first.is_idle());
-  EXPECT_FALSE(first.ask_to_unload());  // there is no thread that could, and none begins
+  EXPECT_FALSE(first.ask_to_unload());  // it has no thread that could, and none is started
   EXPECT_THROW(first.submit(nullptr), ApiError);
 
   std::atomic<int> asked = 0;
@@ -103,7 +103,7 @@ TEST(ModelPool, IsAskedForRoomUntilTheEnd) {
   EXPECT_EQ(exchange->response.status, 503);
 }
 
-TEST(ModelPool, RefusesWhatCanNeverFit) {
+TEST(ModelPool, RefusesModelsThatCanNeverFit) {
   ServerOptions options;
   options.model.cache_tokens = 4096;
   options.memory = bytes_of(options.model) - 1;
@@ -157,7 +157,7 @@ TEST(ModelPool, TimeIncludesLoading) {
   is_over.set_value();
 }
 
-TEST(ModelPool, TellsItsLogWhatClientsAreNotToKnow) {
+TEST(ModelPool, LogsDetailsThatClientsMustNotSee) {
   testing::internal::CaptureStderr();
   std::string path;
   {

@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-// Answers as models write them, with what clients are to receive. Each is fed whole, in two parts cut at every place,
-// and byte by byte.
+// Answers in models' formats, with the output that clients should receive. Each is fed whole, split in two at every
+// position, and byte by byte.
 namespace jerboa::server::output_parser_test {
 namespace {
 
@@ -77,7 +77,7 @@ TEST(OutputParser, ReadsHermes) {
   expect_parsed("hermes", call + "\n" + call, {"", "", {weather, weather}});
   expect_parsed("hermes", "I look it up.\n\n" + call + "\n", {"", "I look it up.", {weather}});
   expect_parsed("hermes", "<think>\nA tool?\n</think>\n\n" + call, {"A tool?\n", "", {weather}});
-  // Qwen3 without a closing mark, because the answer was cut or ended by a grammar.
+  // Qwen3 without a closing mark, because the answer was cut off or ended by a grammar.
   expect_parsed("hermes", "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}", {"", "", {{"f", "{}"}}});
   expect_parsed("hermes", "<tool_call>{\"arguments\": {\"a\": [1, {\"b\": \"}\\\"\"}]}, \"name\": \"f\"}</tool_call>",
                 {"", "", {{"f", "{\"a\": [1, {\"b\": \"}\\\"\"}]}"}}});
@@ -87,7 +87,7 @@ TEST(OutputParser, ReadsHermes) {
   expect_parsed("hermes", call + "Done.", {"", "Done.", {weather}});
 }
 
-TEST(OutputParser, KeepsWhatIsNotACall) {
+TEST(OutputParser, KeepsTextThatIsNotACall) {
   expect_parsed("hermes", "<tool_call>\nnonsense</tool_call>", {"", "<tool_call>\nnonsense</tool_call>", {}});
   expect_parsed("hermes", "<tool_call>{\"nam", {"", "<tool_call>{\"nam", {}});
   expect_parsed("hermes", "<tool_call>", {"", "<tool_call>", {}});
@@ -97,7 +97,7 @@ TEST(OutputParser, KeepsWhatIsNotACall) {
   expect_parsed("hermes", call, {"", call, {}}, {.has_tools = false});
 }
 
-// As the template of Qwen3-Coder writes calls, and as it asks for them.
+// In the form in which Qwen3-Coder's template writes calls, and in the form that it asks for.
 TEST(OutputParser, ReadsElements) {
   const Tool weather{"get_weather", Json::parse(R"({"type": "object", "properties": {"city": {"type": "string"},
       "days": {"type": "integer"}, "exact": {"type": "boolean"}, "scale": {"type": "number"},
@@ -192,7 +192,7 @@ TEST(OutputParser, ReadsHarmony) {
   expect_parsed("harmony", "plain text", {"", "plain text", {}});
 }
 
-TEST(OutputParser, TakesHarmonyToNobodyForText) {
+TEST(OutputParser, TreatsHarmonyMessagesWithoutRecipientAsText) {
   const std::string text = "<|channel|>commentary to=functions.<|message|>x";
   expect_parsed("harmony", text, {"", "x", {}});
   expect_parsed("harmony", text + "<|end|>" + text, {"", "xx", {}}, {.has_tools = false});

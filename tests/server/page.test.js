@@ -1,4 +1,4 @@
-// The chat page in Debian's Chromium, with pictures of it.
+// The chat page in Debian's Chromium, with screenshots.
 import assert from "node:assert/strict";
 import { existsSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -65,7 +65,7 @@ async function open(options, address = server.address) {
   return { page, outside };
 }
 
-// Answers with a text instead of the model's, and keeps what was asked.
+// Answers with a given text instead of the model's, and records the requests.
 async function answerWith(page, text, reasoning = "") {
   const asked = [];
   await page.route("**/v1/chat/completions", (route) => {
@@ -120,7 +120,7 @@ test("it chats with the model, stops and regenerates", async () => {
   assert.deepEqual(outside, []);
 });
 
-test("it shows Markdown, and nothing that a model writes becomes markup", async () => {
+test("it shows Markdown, and a model's output never becomes markup", async () => {
   const { page, outside } = await open();
   const asked = await answerWith(page, written, "The user wants rivers.\nThree will do.");
   await page.click("#open-settings");
@@ -154,7 +154,7 @@ test("it shows Markdown, and nothing that a model writes becomes markup", async 
   assert.deepEqual(outside, []);
 });
 
-test("it asks for the server's key, and shows how busy the server is", async (t) => {
+test("it asks for the server's key, and shows the server's load", async (t) => {
   const guarded = await serve("--api-key", "secret");
   t.after(() => guarded.stop());
   const { page } = await open({}, guarded.address);
@@ -199,7 +199,7 @@ test("it uses the server's tools, and shows their calls", async () => {
   assert.match(await page.textContent(".thoughts p"), /^→ add \{"a": 1\}\n← 7/);
 });
 
-test("it says what is wrong", async () => {
+test("it reports errors", async () => {
   const { page } = await open();
   await page.click("#open-settings");
   await page.fill("#max_tokens", "5000000000");

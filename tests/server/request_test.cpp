@@ -55,7 +55,7 @@ TEST(ServerRequest, TreatsNullAsAbsent) {
   EXPECT_FALSE(request.temperature || request.max_tokens || request.schema || request.stream);
 }
 
-TEST(ServerRequest, NamesWhatIsWrong) {
+TEST(ServerRequest, ReportsErrors) {
   const struct {
     const char *more, *param;
   } table[] = {

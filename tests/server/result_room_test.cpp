@@ -4,7 +4,7 @@
 
 #include "support/byte_tokenizer.h"
 
-// How much of what tools return a model reads.
+// How much of the results of tools a model reads.
 namespace jerboa::test::result_room_test {
 namespace {
 
@@ -38,7 +38,7 @@ TEST_F(ResultRoomTest, LeavesShortResultsAsTheyAre) {
   EXPECT_EQ(messages[3], result(50));
 }
 
-TEST_F(ResultRoomTest, SharesHalfOfWhatIsLeft) {
+TEST_F(ResultRoomTest, SharesHalfOfTheContextLeft) {
   const std::int64_t left = context - count(messages);
   EXPECT_TRUE(add({result(5000), result(5000)}));
   for (const std::size_t i : {2, 3}) {
@@ -60,7 +60,7 @@ TEST_F(ResultRoomTest, ManyLongResultsFitAndEndTheCalls) {
   EXPECT_GT(rounds, 1);
 }
 
-TEST_F(ResultRoomTest, ShortensOlderResultsOfTheTurnAlone) {
+TEST_F(ResultRoomTest, ShortensOnlyOlderResultsOfTheTurn) {
   messages =
       Json::array({{{"role", "user"}, {"content", "Before?"}}, result(200), {{"role", "user"}, {"content", "?"}}});
   const Json before = messages;

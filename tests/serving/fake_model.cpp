@@ -27,7 +27,7 @@ std::uint64_t fold(std::span<const std::uint64_t> keys) {
   return sum;
 }
 
-// The latest of them that a window has.
+// The latest keys that a window covers.
 std::span<const std::uint64_t> seen_of(std::span<const std::uint64_t> keys, int window) {
   return window > 0 && std::ssize(keys) > window ? keys.last(static_cast<std::size_t>(window)) : keys;
 }
@@ -227,7 +227,7 @@ std::vector<std::uint64_t> FakeDevice::attend(Layer& layer, const Step& step) {
   return out;
 }
 
-// What the step's lists make of logits; the token that a row takes over from the last step counts as generated.
+// Applies the step's lists to logits; the token carried over from the last step counts as generated.
 void FakeDevice::adjust_logits(std::span<float> logits, const Step& step, std::size_t row, int output) const {
   const SamplingInputs& sampling = step.sampling;
   for (int i = 0; i < sampling.bias.size; ++i) {

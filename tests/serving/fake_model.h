@@ -19,7 +19,7 @@ constexpr int vocabulary = 12;
 /// The windows of its layers.
 std::vector<int> windows_of(const SchedulerOptions& options);
 
-/// What the text after `tokens` depends on: a hash of them, computed without any cache.
+/// The context that a text after `tokens` depends on: a hash of the tokens, computed without a cache.
 struct Context {
   std::vector<int> windows;
   std::vector<std::vector<std::uint64_t>> keys = {};  // of each layer
@@ -33,11 +33,11 @@ struct Context {
 /// The model's logits, given its output and the last token. Mostly a token follows from the one before it
 /// alone, so that texts repeat themselves and guesses succeed.
 std::vector<float> logits_of(std::uint64_t output, std::int32_t token);
-/// The token that the device draws from logits, of those in `mask`, if it is not empty: the likeliest if the
+/// The token that the device draws from logits, restricted to `mask` if it is not empty; the most likely one if the
 /// temperature is 0.
 std::int32_t draw_token(std::vector<float> logits, float temperature, std::uint64_t seed, std::uint32_t draw,
                         std::span<const std::uint32_t> mask = {});
-/// What penalties and biases make of logits, from their definitions.
+/// Applies penalties and biases to logits, by their definitions.
 void adjust(std::span<float> logits, const SamplerOptions& options, std::span<const std::int32_t> prompt,
             std::span<const std::int32_t> generated);
 
@@ -54,7 +54,7 @@ class NoRepetition : public Constraint {
   TokenMask mask_;
 };
 
-/// The text that the model writes by itself, without a scheduler, and why it ends.
+/// The text that the model generates alone, without a scheduler, and why it ends.
 struct Text {
   std::vector<std::int32_t> tokens;
   FinishReason reason = FinishReason::length;
@@ -76,8 +76,8 @@ class FakeDevice {
   /// The results of the oldest step that was not read yet.
   StepResults wait();
 
-  /// A block's content, and a place to put it, for saving and restoring: of the layers of a group with windows, or of
-  /// the others.
+  /// The content of a block, and where to write it, for saving and restoring: in the layers of a group with windows, or
+  /// in the others.
   std::vector<std::uint64_t> read_block(Block block, int group = no_group) const;
   void write_block(Block block, std::span<const std::uint64_t> content, int group = no_group);
   std::uint64_t& state(std::int32_t slot) { return states_.at(static_cast<std::size_t>(slot)); }

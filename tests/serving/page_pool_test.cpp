@@ -40,7 +40,7 @@ TEST(PagePool, RoundsPositionsUpToBlocks) {
   EXPECT_EQ(pool.blocks_for(5), 2);
 }
 
-TEST(PagePool, RefusesBlocksThatNobodyHolds) {
+TEST(PagePool, RefusesBlocksWithoutReferences) {
   PagePool pool(2, 4);
   jerboa::test::expect_error<UsageError>([&] { pool.release(0); },
                                          "block 0 of a paged cache with 2 blocks is not in use");

@@ -57,10 +57,10 @@ TEST_F(PrefixTreeTest, NameSpacesNeverShare) {
 TEST_F(PrefixTreeTest, GivesTheBlockThatItHasAlready) {
   const Blocks first = add({1, 2});
   PrefixTree::Path path = tree.find("", Tokens{});
-  const Block mine = pool.allocate().value();
-  EXPECT_EQ(tree.append(path, Tokens{1, 2}, mine), first[0]);
-  EXPECT_EQ(pool.references(mine), 1);
-  pool.release(mine);
+  const Block copy = pool.allocate().value();
+  EXPECT_EQ(tree.append(path, Tokens{1, 2}, copy), first[0]);
+  EXPECT_EQ(pool.references(copy), 1);
+  pool.release(copy);
 }
 
 TEST_F(PrefixTreeTest, EvictsTheLeastRecentlyUsedLeafFirst) {
@@ -78,7 +78,7 @@ TEST_F(PrefixTreeTest, EvictsTheLeastRecentlyUsedLeafFirst) {
   EXPECT_EQ(pool.used_blocks(), 0);
 }
 
-TEST_F(PrefixTreeTest, KeepsWhatIsInUse) {
+TEST_F(PrefixTreeTest, KeepsBlocksInUse) {
   add({1, 2, 3, 4, 5, 6});
   {
     const PrefixTree::Path path = tree.find("", Tokens{1, 2, 3, 4});

@@ -11,7 +11,7 @@ namespace {
 
 using Tokens = std::vector<std::int32_t>;
 
-TEST(PromptLookup, ProposesWhatFollowedBefore) {
+TEST(PromptLookup, ProposesTheEarlierContinuation) {
   PromptLookup lookup;
   EXPECT_EQ(lookup.propose(Tokens{5, 6, 7, 8, 9, 5, 6}, 3), (Tokens{7, 8, 9}));
 }

@@ -92,7 +92,7 @@ class Host {
   FakeDevice device_;
 };
 
-TEST(Scheduler, RefusesWhatCanNeverFitAndGoesOn) {
+TEST(Scheduler, RefusesPromptsThatCanNeverFitAndGoesOn) {
   Host host({.blocks = 4, .block_size = 4, .vocabulary = vocabulary});
   const SequenceId id = host.scheduler.add(prompt_of(5), greedy(3), 0);
   const auto refused = [&](const Tokens& prompt, const SequenceOptions& options, const char* why) {
@@ -132,7 +132,7 @@ TEST(Scheduler, ChecksItsOptions) {
 }
 
 // Three texts of 28 tokens each in a cache of 40.
-TEST(Scheduler, GivesBackWhatLiesBeforeTheWindow) {
+TEST(Scheduler, ReleasesBlocksBeforeTheWindow) {
   const auto preemptions = [](int window) {
     Host host({.blocks = 10, .block_size = 4, .max_rows = 4, .chunk = 4, .pipelined = true, .window = window});
     std::map<SequenceId, Tokens> prompts;
@@ -158,7 +158,7 @@ SchedulerOptions with_windows(int blocks = 64) {
   return options;
 }
 
-TEST(Scheduler, LayersWithWindowsKeepWhatTheySee) {
+TEST(Scheduler, LayersWithWindowsKeepOnlyVisibleBlocks) {
   Host host(with_windows());
   const SequenceId id = host.scheduler.add(prompt_of(30), greedy(150), 0);
   const auto held = [&](std::size_t group) { return host.scheduler.find(id)->place.windowed[group].held(); };
@@ -167,7 +167,7 @@ TEST(Scheduler, LayersWithWindowsKeepWhatTheySee) {
     for (const std::size_t group : {0u, 1u})
       EXPECT_LE(held(group), host.scheduler.windowed_pool(group).blocks()) << host.texts[id].tokens.size();
   }
-  // What the end of the last whole block sees, position 148: from 143 and 138 on, in blocks of 4.
+  // The blocks visible from position 148, the end of the last whole block: from 143 and 138 on, in blocks of 4.
   EXPECT_EQ(host.scheduler.find(id)->place.table.blocks().size(), 38u);
   EXPECT_EQ(held(0), 3);
   EXPECT_EQ(held(1), 4);
@@ -192,8 +192,8 @@ TEST(Scheduler, WindowsDecideWhoRuns) {
   for (const auto& [id, prompt] : prompts) EXPECT_EQ(host.texts[id], host.alone(prompt, greedy(24)));
 }
 
-// A prefix can be continued where what its windows see is still there, even if nothing before that is.
-TEST(Scheduler, ContinuesPrefixesFromWhatWindowsSee) {
+// A prefix can be continued where the blocks in its windows are cached, even if earlier ones are not.
+TEST(Scheduler, ContinuesPrefixesWhereWindowsAreCached) {
   SchedulerOptions options = with_windows();
   for (WindowedLayers& layers : options.windowed) layers.blocks += 2;
   Host host(options);
@@ -208,7 +208,7 @@ TEST(Scheduler, ContinuesPrefixesFromWhatWindowsSee) {
   host.run();
   EXPECT_EQ(host.ends[second].statistics.reused, 60);
   EXPECT_EQ(host.texts[second], host.alone(longer, greedy(9)));
-  // What lies in the middle has been dropped, so that a text which parts from it there begins anew.
+  // Blocks in the middle were evicted, so a text that diverges there starts from the beginning.
   Tokens other(prompt.begin(), prompt.begin() + 20);
   other.push_back(5);
   const SequenceId third = host.scheduler.add(other, greedy(9), 0);
@@ -241,7 +241,7 @@ TEST(Scheduler, ForksAndCopiesBlocksOfWindows) {
   EXPECT_EQ(host.texts[parent], host.alone(prompt_of(30), greedy(20)));
 }
 
-// Puts what one device holds of a text into another.
+// Copies one device's cached blocks of a text to another.
 Restored copy_cache(Host& from, Host& to, const Tokens& tokens, const SavedTable& saved) {
   Restored restored = to.scheduler.restore("", tokens, saved);
   for (const RestoredBlock& block : restored.blocks)
@@ -255,7 +255,7 @@ Restored copy_cache(Host& from, Host& to, const Tokens& tokens, const SavedTable
   return restored;
 }
 
-TEST(Scheduler, SavesAndRestoresWhatWindowsSee) {
+TEST(Scheduler, SavesAndRestoresBlocksInWindows) {
   SchedulerOptions options = with_windows();
   for (WindowedLayers& layers : options.windowed) layers.blocks *= 2;
   Host host(options), other(options);
@@ -292,8 +292,9 @@ TEST(Scheduler, SavesAndRestoresWhatWindowsSee) {
   expect_error<UsageError>([&] { other.scheduler.restore("", tokens, without); }, "other windows");
 }
 
-// It shares what its parent still had by then, which is less than the end of its last whole block sees.
-TEST(Scheduler, RefusesToSaveAForkWhoseParentHadGivenBackWhatItSees) {
+// A fork shares the blocks that its parent still had, which are fewer than those visible from the end of its last whole
+// block.
+TEST(Scheduler, RefusesToSaveAForkWhoseParentReleasedBlocks) {
   SchedulerOptions options{.blocks = 64, .block_size = 4, .max_rows = 2, .chunk = 4, .pipelined = false};
   options.windowed.push_back({6, 40});
   Host host(options);
@@ -310,7 +311,7 @@ TEST(Scheduler, RefusesToSaveAForkWhoseParentHadGivenBackWhatItSees) {
   for (const Block block : saved.windowed[0].blocks) EXPECT_NE(block, no_block);
 }
 
-// Short texts until the blocks of layers with windows are full of what their ends see.
+// Adds short texts until the blocks of layers with windows are full.
 void fill_with_texts(Host& host) {
   for (std::int32_t i = 0; i < 40; ++i) {
     Tokens prompt = prompt_of(13, i % 11);
@@ -345,7 +346,7 @@ TEST(Scheduler, RestoresBesideTheEndsOfOtherTexts) {
   EXPECT_EQ(other.texts[id], other.alone(longer, greedy(12)));
 }
 
-// The end sees some of what was there before, which must not make room for the rest.
+// Restoring must not evict the earlier blocks that are visible from the end.
 TEST(Scheduler, RestoresTheRestOfAText) {
   Host host(with_windows()), other(with_windows());
   const Tokens prompt = prompt_of(50);
@@ -381,7 +382,7 @@ TEST(Scheduler, RestoresNothingWhereTheBlocksOfWindowsAreTaken) {
   EXPECT_EQ(other.scheduler.prefixes().blocks(), cached);
 }
 
-TEST(Scheduler, TextsBesideTheSequencesTakeTurnsInTheBlocksOfWindows) {
+TEST(Scheduler, ReservedTextsRotateThroughTheBlocksOfWindows) {
   for (const bool pipelined : {false, true}) {
     SchedulerOptions options = with_windows();
     options.pipelined = pipelined;
@@ -402,7 +403,7 @@ TEST(Scheduler, TextsBesideTheSequencesTakeTurnsInTheBlocksOfWindows) {
   }
 }
 
-// A fork of what is no longer there computes it again.
+// A fork of a text whose blocks were released computes them again.
 TEST(Scheduler, ForksTextsWhoseBeginningWasGivenBack) {
   Host host({.blocks = 8, .block_size = 2, .max_rows = 4, .chunk = 4, .pipelined = false, .window = 3});
   const SequenceId parent = host.scheduler.add(prompt_of(2), greedy(12), 0);
@@ -424,7 +425,7 @@ TEST(Scheduler, ForksTextsWhoseBeginningWasGivenBack) {
   EXPECT_EQ(host.texts[late], host.alone(so_far, greedy(5)));
 }
 
-// A host that no longer guesses leaves that to prompt lookup.
+// A host that stops drafting leaves that to prompt lookup.
 TEST(Scheduler, CanGoOnWithoutTheHostsDrafts) {
   Host host({.blocks = 32, .block_size = 4});
   SequenceOptions options = greedy(20);
@@ -612,7 +613,7 @@ TEST(Scheduler, DiscardsAStepPastTheEnd) {
   const Text alone = host.alone(prompt, options);
   EXPECT_EQ(host.texts[id], alone);
   EXPECT_EQ(host.steps, std::ssize(alone.tokens) + 2) << "one for each token and the end, and one too many";
-  // What was computed past the end is not in the tree.
+  // Tokens computed past the end are not in the tree.
   EXPECT_EQ(host.scheduler.prefixes().blocks(), (3 + std::ssize(alone.tokens)) / 2);
 }
 
@@ -862,7 +863,7 @@ TEST(Scheduler, MasksDrawsOnTheDevice) {
                            "vocabulary is 0, but must be given for device_masks");
 }
 
-TEST(Scheduler, ADeviceThatIgnoresAMaskEndsTheSequenceAlone) {
+TEST(Scheduler, ADeviceThatIgnoresAMaskEndsOnlyThatSequence) {
   Host host({.blocks = 64, .block_size = 4, .vocabulary = vocabulary, .device_masks = true});
   SequenceOptions options = greedy(20);
   options.constraint = [] { return std::make_unique<NoRepetition>(); };
@@ -911,7 +912,7 @@ TEST(Scheduler, FollowsAGrammarOnTheHost) {
   EXPECT_EQ(host.texts[free], host.alone(prompt_of(6), greedy(12)));
 }
 
-TEST(Scheduler, AFailingSamplerEndsItsSequenceAlone) {
+TEST(Scheduler, AFailingSamplerEndsOnlyItsSequence) {
   Host host({.blocks = 64, .block_size = 4});
   SequenceOptions options = greedy(5);
   options.sampling.banned_tokens = {vocabulary + 5};
@@ -947,7 +948,7 @@ TEST(Scheduler, StreamsTextUpToAStopString) {
   EXPECT_EQ(host.texts[stopped].tokens.size(), at + 2);
 }
 
-TEST(Scheduler, AFailedStepEndsItsSequencesAlone) {
+TEST(Scheduler, AFailedStepEndsOnlyItsSequences) {
   Host host({.blocks = 64, .block_size = 4, .max_rows = 1, .pipelined = false});
   const SequenceId bad = host.scheduler.add(prompt_of(9), greedy(5), 0),
                    good = host.scheduler.add(prompt_of(9), greedy(5), 0);
@@ -960,7 +961,7 @@ TEST(Scheduler, AFailedStepEndsItsSequencesAlone) {
 }
 
 // The token that the second step takes over from the first does not exist.
-TEST(Scheduler, AStepWithoutMemoryEndsItsYoungestSequenceAlone) {
+TEST(Scheduler, AStepWithoutMemoryEndsOnlyItsYoungestSequence) {
   Host host({.blocks = 64, .block_size = 4});
   const SequenceId first = host.scheduler.add(prompt_of(9), greedy(5), 0),
                    second = host.scheduler.add(prompt_of(9, 4), greedy(5), 0);
@@ -1053,7 +1054,7 @@ class DeadEnd : public Constraint {
   TokenMask mask_;
 };
 
-TEST(Scheduler, AConstraintThatAllowsNothingEndsItsTextAlone) {
+TEST(Scheduler, AConstraintThatAllowsNothingEndsOnlyItsText) {
   Host host({.vocabulary = vocabulary, .device_masks = true});
   SequenceOptions dead = greedy(8);
   dead.constraint = [] { return std::make_unique<DeadEnd>(); };
@@ -1067,8 +1068,8 @@ TEST(Scheduler, AConstraintThatAllowsNothingEndsItsTextAlone) {
   EXPECT_EQ(host.scheduler.pool().used_blocks(), host.scheduler.prefixes().blocks());
 }
 
-// A sampler that throws ends its text alone; what is not an exception also reaches the caller.
-TEST(Scheduler, ASamplerThatThrowsEndsItsTextAlone) {
+// A sampler that throws ends only its text; objects that are not exceptions also reach the caller.
+TEST(Scheduler, ASamplerThatThrowsEndsOnlyItsText) {
   for (const bool is_exception : {true, false}) {
     Host host({.pipelined = false, .vocabulary = vocabulary});
     SequenceOptions throwing = greedy(8);
@@ -1097,7 +1098,7 @@ TEST(Scheduler, ASamplerThatThrowsEndsItsTextAlone) {
 }
 
 // Only what the device cannot do is left to the host; a window alone penalises nothing.
-TEST(Scheduler, KnowsWhatTheDeviceCanDraw) {
+TEST(Scheduler, KnowsWhichSettingsTheDeviceSupports) {
   const auto is_on_host = [](const SamplerOptions& sampling, bool penalises, bool constrained = false) {
     SchedulerOptions options;
     options.vocabulary = vocabulary;

@@ -28,13 +28,13 @@ std::map<std::int32_t, float> counted(const std::vector<std::int32_t>& all, std:
   return out;
 }
 
-TEST(SeenTokens, TellsThePromptFromWhatWasGenerated) {
+TEST(SeenTokens, DistinguishesPromptAndGeneratedTokens) {
   SeenTokens seen(std::vector<std::int32_t>{5, 6, 5}, 0);
   for (const std::int32_t token : {6, 9, 6}) seen.push(token);
   EXPECT_EQ(listed(seen), (std::map<std::int32_t, float>{{5, only_in_prompt}, {6, 2}, {9, 1}}));
 }
 
-TEST(SeenTokens, CountsWhatIsInTheWindow) {
+TEST(SeenTokens, CountsTokensInTheWindow) {
   SplitMix random(3);
   for (const int window : {0, 1, 2, 5, 9, 40}) {
     std::vector<std::int32_t> all;

@@ -9,8 +9,8 @@
 
 #include "serving/fake_model.h"
 
-// Random schedules: whatever arrives, forks, is cancelled, preempted, guessed, carried over, saved or restored, every
-// text is the one that the model writes by itself, and in the end nothing is left in the cache.
+// Random schedules: whatever arrives, forks, is cancelled, preempted, drafted, carried over, saved or restored, every
+// text is the one that the model generates alone, and at the end the cache is empty.
 namespace jerboa::serving::test {
 namespace {
 
@@ -178,7 +178,7 @@ class Schedule {
     }
   }
 
-  // What a host reads of the blocks that a scheduler lists, and writes into those of another.
+  // The content of blocks, as a host reads it from those that one scheduler lists and writes it to those of another.
   using Content = std::vector<std::vector<std::uint64_t>>;
   Content read(const std::vector<Block>& blocks, int group = FakeDevice::no_group) {
     Content content;
@@ -196,7 +196,7 @@ class Schedule {
     }
   }
 
-  // Reads what is cached of a text and puts it back, possibly after it was forgotten, or into another name space.
+  // Saves the cached part of a text and restores it, possibly after it was evicted, or into another name space.
   void save_and_restore() {
     if (!submitted_.empty() || texts_.empty()) return;
     const Expected& of = texts_.at(random_id());
@@ -223,7 +223,7 @@ class Schedule {
     restored_ += restored.tokens;
   }
 
-  // Blocks for a text beside the sequences, which nobody else writes to until they are given back.
+  // Reserves blocks for a text outside of the scheduler. Nothing else may write to them until they are released.
   void reserve() {
     if (reserved_ || !(reserved_ = scheduler_.reserve(1 + below(static_cast<int>(scheduler_.context()))))) return;
     ++reserved_count_;
@@ -274,7 +274,7 @@ class Schedule {
     if (submitted_.size() > 2 || below(2) == 0) complete();
   }
 
-  // The oldest text goes on whatever arrives, so that none waits for ever.
+  // The oldest text makes progress whatever arrives, so that none waits forever.
   void check_progress() {
     const auto oldest =
         std::find_if(texts_.begin(), texts_.end(), [](const auto& text) { return !text.second.is_finished; });
@@ -285,7 +285,7 @@ class Schedule {
     EXPECT_LE(steps_ - std::max(oldest_since_, oldest->second.added_in), 20 * needs) << "sequence " << oldest_;
   }
 
-  // What a step writes to belongs to one sequence alone.
+  // A step writes only to blocks that a single sequence holds.
   void check_blocks(const Step& step) {
     for (std::size_t row = 0; row < step.plan.size(); ++row)
       for (std::int64_t position = step.plan[row].start; position < step.plan[row].start + step.plan[row].count;
@@ -364,7 +364,7 @@ class Schedule {
   std::int64_t oldest_since_ = 0;
 };
 
-TEST(Soak, EveryTextIsTheOneWrittenAlone) {
+TEST(Soak, EveryTextIsTheOneGeneratedAlone) {
   SchedulerStatistics sum;
   std::int64_t restored = 0, reserved = 0;
   for (std::uint64_t seed = 0; seed < 6000; ++seed) {

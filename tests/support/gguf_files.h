@@ -25,7 +25,7 @@ inline std::string bytes_of_values(std::span<const float> values) {
   return {reinterpret_cast<const char*>(values.data()), values.size_bytes()};
 }
 
-/// Writes GGUF files, right or wrong.
+/// Writes GGUF files, valid or not.
 class GgufWriter {
  public:
   static std::string counted(std::string_view text) { return bytes_of(std::uint64_t{text.size()}) + std::string(text); }

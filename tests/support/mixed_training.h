@@ -57,7 +57,7 @@ inline void expect_overflow_is_skipped(const Device& device) {
     for (const float value : tensor.f32()) ASSERT_TRUE(std::isfinite(value)) << name;
 }
 
-/// A finite check leaves gradients that overflow to the scale, and still finds everything else.
+/// A finite check leaves overflowing gradients to the loss scale, and still finds everything else.
 inline void expect_check_lets_the_scale_fall(const Device& device, int accumulate) {
   auto trainer = mixed_trainer(device, Precision::mixed_f16, {.initial = 1e9}, accumulate, true);
   trainer.prepare(small_batch(0));
@@ -75,7 +75,7 @@ inline void expect_check_lets_the_scale_fall(const Device& device, int accumulat
                                "tok.weight holds NaN or infinity before the run: it is a parameter");
 }
 
-/// Where the scale cannot fall any further, a gradient that is not finite stops the run.
+/// If the scale cannot fall any further, a gradient that is not finite stops the run.
 inline void expect_check_stops_at_the_least_scale(const Device& device) {
   auto trainer = mixed_trainer(device, Precision::mixed_f16, {.initial = 1e12, .least = 5e11}, 1, true);
   ASSERT_NO_THROW(trainer.step(small_batch(0)));

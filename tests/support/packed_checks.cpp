@@ -28,7 +28,7 @@ HostTensor features(std::int64_t size, DType dtype) {
   return values;
 }
 
-// A group against what it was stored as.
+// Compares a group with its stored form.
 void expect_nearest(const std::vector<double>& values, const std::vector<int>& bytes, double scale) {
   double largest = 0;
   for (const double value : values) largest = std::max(largest, std::abs(value));

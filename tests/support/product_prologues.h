@@ -31,7 +31,7 @@ inline std::string describe(const ProductCase& product) {
 }
 
 /// Both operands have a prologue; that of the second begins with a cast if it is not f32. The constant added to the
-/// first shows whether padding is left alone.
+/// first shows whether padding stays zero.
 inline Sample product_of_prologues(const ProductCase& product, DType second = DType::f32) {
   Sample sample;
   sample.graph = trace([&] {

@@ -41,7 +41,7 @@ inline void expect_finite_check(const Device& device) {
   EXPECT_EQ(session.download_state("count").item(), 1) << "a run that failed changed a state";
 }
 
-// The finite check names `wanted`, which is not finite at one element of x, whatever hides it from the output.
+// The finite check names `wanted`, which is not finite at one element of x, whatever hides that from the output.
 inline void expect_not_finite(const Device& device, const std::string& wanted,
                               const std::function<Tensor(const Tensor&)>& function, float x) {
   Session session(device, {.check_finite = true});

@@ -5,7 +5,7 @@
 
 namespace jerboa::test {
 
-/// Where a test finds the files of the sources: where it was built, unless JERBOA_SOURCES says that they were copied.
+/// The folder of the sources: where the test was built, unless JERBOA_SOURCES names a copy.
 inline std::filesystem::path source_folder(const char* built_in) {
   const char* copied = std::getenv("JERBOA_SOURCES");
   return copied != nullptr ? copied : built_in;

@@ -117,7 +117,7 @@ TEST(ChatTemplate, PicksAmongNamedTemplates) {
   EXPECT_THROW(ChatTemplate::load(folder.path(), "nope"), UsageError);
 }
 
-TEST(ChatTemplate, SaysWhatAFolderLacks) {
+TEST(ChatTemplate, NamesMissingFiles) {
   const TemporaryFolder folder;
   EXPECT_THROW(ChatTemplate::load(folder.path()), FileError);
   folder.write("tokenizer_config.json", "{");
@@ -126,7 +126,7 @@ TEST(ChatTemplate, SaysWhatAFolderLacks) {
   EXPECT_THROW(ChatTemplate::load(folder.path()), TemplateError);
 }
 
-TEST(ChatTemplate, TellsWhatTheAssistantSaid) {
+TEST(ChatTemplate, MarksTheAssistantsText) {
   const ChatTemplate chat(
       "{% for m in messages %}<{{ m.role }}>{% if m.role == 'assistant' %}{% generation %}{{ m.content }}"
       "{% endgeneration %}{% else %}{{ m.content }}{% endif %}{% endfor %}");

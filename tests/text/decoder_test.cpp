@@ -69,7 +69,7 @@ TEST(Decoder, CtcCollapsesRepeats) {
   EXPECT_EQ(result.all, "hhi o");
 }
 
-TEST(Decoder, WhatFollowsFuseSeesOneToken) {
+TEST(Decoder, StepsAfterFuseSeeOneToken) {
   const auto result =
       decode(sequence({{{"type", "Fuse"}}, {{"type", "Replace"}, {"pattern", {{"String", "ab"}}}, {"content", "X"}}}),
              {"a", "b", "ab"});

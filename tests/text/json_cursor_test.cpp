@@ -71,7 +71,7 @@ TEST(JsonCursor, RejectsNumbersThatAreNotJson) {
     EXPECT_THROW(JsonCursor(json, "test.json").integer(), FileError) << json;
 }
 
-TEST(JsonCursor, RejectsWhatFollowsTheEnd) {
+TEST(JsonCursor, RejectsTextAfterTheEnd) {
   JsonCursor cursor("{} ", "test.json"), more("{} {", "test.json");
   std::string_view key;
   for (JsonCursor* one : {&cursor, &more}) {

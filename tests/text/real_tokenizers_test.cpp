@@ -22,7 +22,7 @@ class RealTokenizers : public testing::TestWithParam<const char*> {
   std::mt19937 random{5};
 };
 
-TEST_P(RealTokenizers, StreamingGivesWhatDecodingAtOnceDoes) {
+TEST_P(RealTokenizers, StreamingEqualsDecodingAtOnce) {
   for (int round = 0; round < 200; ++round) {
     std::vector<std::int32_t> ids;
     if (round % 2 == 0) {

@@ -19,7 +19,7 @@ TEST(Utf8, EveryCodePointComesBack) {
   }
 }
 
-TEST(Utf8, RejectsWhatIsNot) {
+TEST(Utf8, RejectsInvalidBytes) {
   for (const char* bytes : {"\x80", "\xC0\x80", "\xC1\xBF", "\xE0\x80\x80", "\xED\xA0\x80", "\xF0\x80\x80\x80",
                             "\xF4\x90\x80\x80", "\xF8\x88\x80\x80\x80", "\xE4\xBD", "\xFF"})
     EXPECT_FALSE(utf8::is_valid(bytes)) << bytes;

@@ -156,11 +156,11 @@ TEST(Grad, CountsEachPathThroughADecompositionOnce) {
   EXPECT_EQ(gradient({x}, [](Xs in) { return sum(swiglu(in[0], exp(in[0]))); }), chained);
 }
 
-TEST(Grad, StopsWhereItIsToldTo) {
+TEST(Grad, StopsAtStopGradient) {
   EXPECT_EQ(gradient({floats({3, 4})}, [](Xs in) { return sum(in[0] * stop_gradient(in[0])); }), (Numbers{3, 4}));
   EXPECT_EQ(gradient({floats({3, 4})}, [](Xs in) { return sum(exp(stop_gradient(square(in[0])))); }), (Numbers{0, 0}));
   EXPECT_EQ(evaluate_one({floats({3, -4})}, [](Xs in) { return stop_gradient(in[0]); }), (Numbers{3, -4}));
-  // None of it remains in the compiled graph.
+  // The compiled graph has no trace of it.
   const Graph graph = decompose(trace([] {
     const Tensor x = param_input("x", {2});
     output("y", stop_gradient(x));
@@ -235,7 +235,7 @@ TEST(Grad, RefusesTheLogSumExpOfAttention) {
 TEST(Grad, RefusesKeysThatAreRoundedTo8Bits) {
   constexpr const char* refused =
       "attention: what is rounded to 8 bits cannot be differentiated; use a cache of f32 or f16 (model.cpp:7)";
-  // Of queries and of what is appended, with respect to one of them.
+  // The gradient of the queries, or of the appended values.
   const auto differentiate = [](bool to_appended, const std::function<Tensor(const Tensor&)>& seen) {
     trace([&] {
       const Tensor q = tensor_input("q", {1, 1, 2, 4}), x = tensor_input("x", {1, 1, 2, 4});
@@ -284,7 +284,7 @@ TEST(AppendGrad, GivesOneForEachTrainableParameter) {
   EXPECT_EQ(graph.find("d_frozen"), no_tensor);
 }
 
-TEST(AppendGrad, NamesEachGradientApart) {
+TEST(AppendGrad, NamesEachGradientDifferently) {
   trace([] {
     const Tensor a = param_input("a", {2}), b = param_input("b", {2});
     const auto pairs = append_grad(sum(a + b));  // one cotangent serves both

@@ -20,7 +20,7 @@ Graph block() {
 
 DType type_of(const Graph& graph, const std::string& name) { return graph.type(graph.find(name)).dtype; }
 
-TEST(MixedPrecision, NarrowsProductsAndWhatFollowsThemAndNothingElse) {
+TEST(MixedPrecision, NarrowsOnlyProductsAndTheirConsumers) {
   const Graph mixed = with_precision(block(), Precision::mixed_f16);
   verify(mixed);
   for (const char* name : {"product", "hidden", "active"}) EXPECT_EQ(type_of(mixed, name), DType::f16) << name;

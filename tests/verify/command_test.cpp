@@ -9,7 +9,7 @@
 
 #include "support/temp_folder.h"
 
-// What `jerboa verify` prints and how it exits.
+// The output and exit status of `jerboa verify`.
 namespace jerboa {
 namespace {
 
@@ -146,8 +146,8 @@ TEST(VerifyCommand, RefusesAConfigThatDoesNotDescribeTheWeights) {
   }
 }
 
-// One line on stderr, whatever the file's fault.
-TEST(VerifyCommand, RefusesWhatItCannotRead) {
+// One line on stderr, whatever is wrong with the file.
+TEST(VerifyCommand, RefusesUnreadableFiles) {
   const test::TempFolder folder;
   const std::string whole = test::read_text(goldens / "ops.safetensors");
   test::write_text(folder / "short.safetensors", std::string_view(whole).substr(0, whole.size() / 2));

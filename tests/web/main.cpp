@@ -1,5 +1,5 @@
-// web_cases export FOLDER: writes each case as programs and parameters, with what a run of it gives on WebGPU and on
-// the CPU. web_cases check FOLDER: loads the programs in this fresh process and expects the same bits. web_cases saved
+// web_cases export FOLDER: writes each case as programs and parameters, with the results of a run on WebGPU and on the
+// CPU. web_cases check FOLDER: loads the programs in this fresh process and expects the same bits. web_cases saved
 // FOLDER: loads the model that web/test/graph.test.ts trained and saved, and expects the same outputs.
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -140,7 +140,7 @@ TEST_P(WebGpuOp, EqualsTheReferenceInSixteenBits) {
     }
 }
 
-// What ./dev test --full adds: more kinds of devices, and the gradients of every case.
+// The additional tests of ./dev test --full: more kinds of devices, and the gradients of every case.
 class WebGpuOpElsewhere : public ::testing::TestWithParam<Op> {};
 INSTANTIATE_TEST_SUITE_P(OtherForms, WebGpuOpElsewhere, ::testing::ValuesIn(computed_ops()), op_name);
 

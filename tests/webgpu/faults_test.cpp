@@ -84,7 +84,7 @@ TEST(WebGpuMemory, ASessionThatFindsNoRoomNamesTheTensorAndTheTotalAndStaysAsItW
   EXPECT_GT(session.step(regression_batch()).loss(), 0);
 }
 
-TEST(WebGpuMemory, WhatTheDriverRefusesIsNamedAndTheRestGoesOn) {
+TEST(WebGpuMemory, NamesTensorsThatTheDriverRefusesAndGoesOn) {
   const Device device = Device::webgpu();
   Session session = regression_on(device);
   refuse_buffers_above(device.backend(), 100'000);
@@ -314,7 +314,7 @@ TEST(WebGpuErrors, AreThrownByTheNextCallAndNameTheDevice) {
 
 // Misuse
 
-TEST(WebGpuMisuse, IsToldInTheCallersTerms) {
+TEST(WebGpuMisuse, IsReportedInTheCallersTerms) {
   const Device device = Device::webgpu();
   const Program for_cpu = lower(trace([] { output("y", exp(tensor_input("x", {8}))); }), Target::cpu());
   expect_error<UsageError>([&] { device.backend().load(for_cpu, no_storage); },

@@ -4,7 +4,7 @@
 #include "support/expect_error.h"
 #include "webgpu/library.h"
 
-// Devices created by other code, and what other WebGPU code can access of ours.
+// Devices created by other code, and access of other WebGPU code to our objects.
 namespace jerboa::test {
 namespace {
 
@@ -70,7 +70,7 @@ double first_loss(const Device& device) {
   return session.step(regression_batch()).loss();
 }
 
-TEST(WebGpuHandles, ADeviceOfOthersTrainsLikeOurOwn) {
+TEST(WebGpuHandles, AnExternalDeviceTrainsLikeOurOwn) {
   for (const bool timed_waits : {true, false}) {
     const OtherCode other(timed_waits);
     EXPECT_EQ(first_loss(other.as_device()), first_loss(Device::webgpu()));
@@ -156,7 +156,7 @@ TEST(WebGpuHandles, OtherCodeMayKeepTheDevice) {
   const Handle<WGPUBuffer> buffer{dawn.DeviceCreateBuffer(kept, &wrong), dawn.BufferRelease};
 }
 
-// What static objects hold is destroyed after drivers have cleaned up.
+// Static objects are destroyed after drivers have cleaned up.
 TEST(WebGpuProcess, EndsWithDevicesInStaticObjects) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(

@@ -85,7 +85,7 @@ TEST_F(PipelineCacheTest, MissesTheEntryOfAnotherKey) {
   EXPECT_EQ(load(cache, "key"), "value");
 }
 
-TEST_F(PipelineCacheTest, RemovesWhatWasNotUsedForTheLongestTime) {
+TEST_F(PipelineCacheTest, RemovesTheLeastRecentlyUsedEntries) {
   {
     PipelineCache cache(folder);
     for (int i = 0; i < 8; ++i) store(cache, "key" + std::to_string(i), std::string(1000, 'x'));

@@ -156,7 +156,7 @@ TEST(WebGpuPool, HoldsAccumulatedGradients) {
   expect_near(train(Device::webgpu()), train(Device::reference()));
 }
 
-// What lies beside a moment in the same memory stays as it is when moments are set to zero.
+// Memory next to a moment stays unchanged when moments are set to zero.
 TEST(WebGpuPool, ClearsTheStatesThatAreResetAndNothingElse) {
   Session session(Device::webgpu(), {.seed = 3});
   session.add_entry("step", clipped_step());

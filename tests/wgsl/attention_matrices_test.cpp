@@ -13,14 +13,13 @@
 #include "wgsl/emulated_matrices.h"
 #include "wgsl/shared_device.h"
 
-// Attention of f16 and its gradient on subgroup matrices against the reference in f64, at sizes around the edges of
-// tiles: native where the device has them, else emulated. Where no adapter can be had, the tests fail and say
-// why.
+// f16 attention and its gradient on subgroup matrices against the reference in f64, at sizes around the edges of tiles:
+// native if the device supports them, otherwise emulated. Without an adapter the tests fail and say why.
 namespace jerboa::test::attention_matrices_test {
 namespace {
 
-// With little workgroup memory, forms are small, which drivers on the CPU compile in seconds; those that GPUs get are
-// written by the same code.
+// With little workgroup memory, forms are small, and drivers on the CPU compile them in seconds; the same code writes
+// those for GPUs.
 enum class Size { small, full };
 
 Target target_of(SubgroupMatrices matrices, Size size) {
@@ -42,7 +41,7 @@ struct Form {
   Size size;
 };
 
-// Native where the device can, else emulated.
+// Native if the device supports it, otherwise emulated.
 std::vector<Form> forms(Size emulated) {
   const Device& native = device(SubgroupMatrices::native, Size::full);
   if (webgpu_target(native.backend()).subgroup_matrices == SubgroupMatrices::native)
@@ -66,7 +65,7 @@ struct Problem {
 
 std::ostream& operator<<(std::ostream& stream, const Problem& problem) { return stream << problem.name; }
 
-// What attention gives, and the gradients for its operands.
+// The output of attention, and the gradients of its operands.
 Graph graph_of(const Problem& p, DType dtype = DType::f16) {
   return trace([&] {
     std::vector<Tensor> inputs, operands;
@@ -155,10 +154,10 @@ TEST_P(AttentionOnMatrices, EqualsTheReferenceAndItself) {
   const std::string text = text_of(sample.graph, target_of(SubgroupMatrices::emulated, GetParam().emulated));
   // The output, and in the gradient dq, and dk with dv.
   EXPECT_EQ(emulated_matrix_shaders(text), GetParam().gradients ? 3 : 1);
-  const std::vector<Form> own_forms = forms(GetParam().emulated);
-  if (GetParam().only_native && own_forms[0].matrices == SubgroupMatrices::emulated)
+  const std::vector<Form> all_forms = forms(GetParam().emulated);
+  if (GetParam().only_native && all_forms[0].matrices == SubgroupMatrices::emulated)
     GTEST_SKIP() << "needs a device with subgroup matrices";
-  for (const Form& form : own_forms) {
+  for (const Form& form : all_forms) {
     SCOPED_TRACE(form.matrices == SubgroupMatrices::native ? "native" : "emulated");
     const Device& own = device(form.matrices, form.size);
     const TensorMap computed = outputs_on(own, sample);
@@ -170,9 +169,8 @@ TEST_P(AttentionOnMatrices, EqualsTheReferenceAndItself) {
   }
 }
 
-// Queries at given positions over caches that are longer than what they hold: negative positions and sequences without
-// keys see nothing. What is behind a
-// sequence's length is large, and must not count.
+// Queries at given positions over caches that are longer than their content: queries at negative positions, and
+// sequences without keys, see nothing. Values past a sequence's length are large, and must not count.
 struct CacheProblem {
   std::string name;
   std::int64_t size;

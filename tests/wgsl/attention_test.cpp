@@ -136,7 +136,7 @@ std::vector<Trial> trials() {
   };
 }
 
-// Those whose shaders take a software driver long to compile, though others are much like them, or not.
+// Trials whose shaders take a software driver long to compile although they resemble others, or the rest.
 std::vector<Trial> some(bool slow) {
   const std::set<std::string> names{"plain_gpu_float_mask", "plain_gpu_window", "rich_gpu_bool_mask", "rich_gpu_f16"};
   std::vector<Trial> all = trials();
@@ -165,7 +165,7 @@ TEST_P(AttentionShaders, EqualTheReferenceAndThemselves) {
   }
 }
 
-// Of the values of so many features, only two rows fit the tile that a loop of four copies goes through otherwise.
+// With this many features, only two rows of values fit into the tile, which a loop of four copies fills otherwise.
 TEST(AttentionTiles, HoldLargeHeadsInLittleMemory) {
   const Target target = Target::webgpu_default();
   ASSERT_EQ(target.workgroup_bytes, 16384);

@@ -93,7 +93,7 @@ Graph graph_of(const Layer& layer) {
   });
 }
 
-// Sequences that go on, begin, and have nothing to add.
+// Sequences that continue, start, and have no new tokens.
 TensorMap inputs_of_layer(const Graph& graph, const Layer& layer) {
   TensorMap inputs = inputs_of(graph);
   HostTensor positions(DType::i32, {layer.batch, layer.time}), rows(DType::i32, {layer.batch});
@@ -209,7 +209,7 @@ void expect_attention(const Layer& layer, std::size_t wanted_dispatches,
   });
 }
 
-// What is computed in rows may be read across them, or from the middle of one to the middle of the next.
+// Results that are computed in rows may be read across rows, or from the middle of one to the middle of the next.
 TEST(FoldingRecurrences, RowsAreThoseOfTheOperand) {
   const Layer layer{.heads = 8, .groups = 8, .key_size = 8, .value_size = 8};
   const auto input = [](const char* name, int heads = 8) { return tensor_input(name, {1, 1, heads, 8}); };

@@ -9,8 +9,8 @@
 
 #include "wgsl/folding.h"
 
-// Kernels that others compute along the way, and independent ones that share a dispatch: the layers of a decoder that
-// is fed one token. Results are those of the reference, from as many dispatches as there should be.
+// Kernels that other kernels compute along the way, and independent ones that share a dispatch: the layers of a decoder
+// that reads one token. Checks the results against the reference, and the number of dispatches.
 namespace jerboa::test::fold_test {
 namespace {
 
@@ -34,7 +34,7 @@ TEST_P(Folding, NormAndThreeProductsAreOneDispatch) {
   }
 }
 
-// Norm, gate and up are one; down and the residual the other.
+// Norm, gate and up are one dispatch; down and the residual are the other.
 TEST_P(Folding, GatedLayerIsTwoDispatches) {
   for (const std::int64_t rows : {1, 3}) {
     const Graph graph = trace([&] {
@@ -49,7 +49,7 @@ TEST_P(Folding, GatedLayerIsTwoDispatches) {
   }
 }
 
-// What others read too is computed once, by itself.
+// Results that others read, too, are computed once, by themselves.
 TEST_P(Folding, ResultsThatAreReadOtherwiseStay) {
   const Graph graph = trace([&] {
     const Tensor x = tensor_input("x", {1, 1, 64});
@@ -239,7 +239,7 @@ TEST(FoldingAttention, AppendsToCachesOfF16) {
   }
 }
 
-// What is rounded to 8 bits is computed first; a byte may be that of the other neighbour.
+// Values that are rounded to 8 bits are computed first; a byte may be rounded to the other neighbour.
 TEST(FoldingAttention, AppendsToCachesIn8BitsComeFirst) {
   for (const int block : {0, 8}) {
     const Attending form{.head_norm = true, .cache = packed_cache, .block = block};
@@ -267,8 +267,8 @@ TEST(FoldingAttention, LargeHeadsWithGatesAreTheSame) {
   EXPECT_EQ(dispatches(graph, gpu_target(32)), 6u);
 }
 
-// A token of padding, whose position is negative, is not put anywhere, and one past the end of the cache neither.
-TEST(FoldingAttention, DropsWhatHasNoPlaceInTheCache) {
+// A padding token, whose position is negative, is not stored, nor is one past the end of the cache.
+TEST(FoldingAttention, DropsTokensWithoutAPlaceInTheCache) {
   for (const int block : {0, 4})
     for (const int first : {-3, cache_keys - 2}) {
       const Attending form{.head_norm = true, .block = block, .first_position = first};
@@ -309,7 +309,7 @@ TEST(FoldingAttention, ReadsOneCacheAsKeysAndValues) {
   expect_reference_with_subgroups(graph, inputs_of(graph), 3);
 }
 
-// Attention of a part would put the newest row into that part alone.
+// Attention over a part of the cache would store the newest row only there.
 TEST(FoldingAttention, AppendsToCachesOfWhichItReadsAPartComeFirst) {
   const Graph places = cache_graph(2, 2, [](const Tensor& cache) { return std::vector{slice(cache, 2, 0, 40)}; });
   const Graph heads = cache_graph(4, 1, [](const Tensor& cache) {
@@ -318,7 +318,7 @@ TEST(FoldingAttention, AppendsToCachesOfWhichItReadsAPartComeFirst) {
   for (const Graph* graph : {&places, &heads}) expect_reference_with_subgroups(*graph, inputs_of(*graph), 4);
 }
 
-// The step that appends a key computes with the same bits as the steps that read it.
+// The step that appends a key computes the same bits as the steps that read it.
 TEST(FoldingAttention, SeesTheNewestKeyAsLaterStepsDo) {
   const auto step = [](bool appends) {
     return trace([&] {

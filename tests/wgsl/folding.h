@@ -11,7 +11,7 @@
 
 #include "wgsl/shared_device.h"
 
-// What tests of kernels that compute others share.
+// Shared by the tests of kernels that compute other kernels along the way.
 namespace jerboa::test {
 
 // The kernels for GPUs, whatever the driver.
@@ -41,7 +41,7 @@ inline HostTensor random_values(DType dtype, const Sizes& shape, std::uint64_t s
   return values;
 }
 
-// Other floats for each run, so that values of the one before are noticed.
+// Different floats for each run, so that leftover values of an earlier run are noticed.
 inline TensorMap scaled(const TensorMap& inputs, int run) {
   TensorMap all = inputs;
   for (auto& [name, values] : all)

@@ -8,7 +8,7 @@
 
 #include "wgsl/shared_device.h"
 
-// Functions that WGSL has, but not as exactly as models need. Without an adapter the tests fail and say why.
+// Functions that WGSL provides, but less accurately than models need. Without an adapter the tests fail and say why.
 namespace jerboa::wgsl::functions_test {
 namespace {
 

@@ -14,9 +14,8 @@
 #include "wgsl/product/form.h"
 #include "wgsl/shared_device.h"
 
-// Products of f16 on subgroup matrices against the reference in f64, in all layouts and at sizes that do not fill
-// tiles: emulated on any device, and native where the device has them. Without an adapter the tests fail and say
-// why.
+// f16 products on subgroup matrices against the reference in f64, in all layouts and at sizes that do not fill tiles:
+// emulated on any device, and native if the device supports them. Without an adapter the tests fail and say why.
 namespace jerboa::test::matrices_test {
 namespace {
 
@@ -41,7 +40,7 @@ const Device& device(SubgroupMatrices matrices, Size size) {
                        [](const auto& key) { return WebGpuOptions{.target = target_of(key.first, key.second)}; });
 }
 
-// Emulated, and native where the device can.
+// Emulated, and native if the device supports it.
 std::vector<SubgroupMatrices> forms() {
   std::vector<SubgroupMatrices> result{SubgroupMatrices::emulated};
   const Device& native = device(SubgroupMatrices::native, Size::small_tiles);
@@ -116,8 +115,8 @@ Sample with_inputs(Graph graph, const SymbolValues& symbols = {}) {
   return sample;
 }
 
-// What follows a product is computed where its results are stored: a bias, an activation, a residual, f16 and f32
-// results, and the mean of a row, of which four are not adjacent.
+// Epilogues are computed where a product's results are stored: a bias, an activation, a residual, f16 and f32 results,
+// and the mean of a row, four of which are not adjacent.
 TEST(ProductsOnMatricesWithEpilogue, EqualTheReference) {
   const auto graph = [](std::int64_t rows, std::int64_t inner, std::int64_t columns) {
     return trace([&] {
@@ -145,7 +144,7 @@ TEST(ProductsOnMatricesWithEpilogue, EqualTheReference) {
   }
 }
 
-// Operands that are f16 only once they are read, and whose prologue makes something else of zero.
+// Operands that become f16 only when they are read, and whose prologue maps zero to something else.
 TEST(ProductsOnMatricesWithPrologue, EqualTheReference) {
   const Sample sample = with_inputs(trace([] {
     const Tensor x = tensor_input("x", {40, 44}), w = tensor_input("w", {36, 44}, DType::f16);
@@ -194,7 +193,7 @@ Program program_as(const Graph& graph, const Target& target, const wgsl::MatmulF
   return program;
 }
 
-// Which only the largest tiles do otherwise.
+// Only the largest tiles fetch ahead.
 TEST(ProductsOnMatricesFetchedAhead, EqualTheReference) {
   wgsl::MatmulForm form{wgsl::MatmulForm::Kind::matrices, 32, 64, 32, 16, 32, 8};
   form.ahead = 1;
@@ -279,8 +278,8 @@ TEST(ProductsInTwoBuffers, EqualTheReferenceAndThemselves) {
   }
 }
 
-// What the epilogue reads for each result is loaded before the first is stored, also past the last row and column, and
-// where the result takes its place.
+// The epilogue's operands are loaded for each result before the first is stored, even past the last row and column, and
+// where the result replaces an operand.
 TEST(ProductsInTilesWithEpilogue, EqualTheReference) {
   WebGpuOptions options;
   options.target = Target::webgpu_default();

@@ -85,7 +85,7 @@ TEST(MergedSteps, WithLargeProductsTrainLikeTheCpu) {
   EXPECT_GT(split_parts, 0);
 }
 
-// Beside a product in eight teams, sums have as many threads, but add the same elements in the same order.
+// Next to a product in eight teams, sums have as many threads, but add the same elements in the same order.
 TEST(MergedSteps, AddColumnsAsTheyDoAlone) {
   const Device device = Device::webgpu({.target = gpu_target()});
   for (const auto& [rows, columns] :
@@ -151,7 +151,7 @@ TEST(ShaderTexts, KnowWhetherThreadsWaitInLoops) {
 }
 
 // As a phase, one part may read in fours what another reads element by element.
-TEST(MergedSteps, StageWhatAnyOfThemReadsFromWorkgroupMemory) {
+TEST(MergedSteps, StageOperandsThatAnyOfThemReadsFromWorkgroupMemory) {
   wgsl::ShaderText in_fours, alone;
   in_fours.buffers = {{"buffer_0", "passed", false, "read_at_0", "", 64}};
   in_fours.functions = "fn load_0(index: u32) -> u32 { return staged[staged_buffer_0 + (index >> 2u)][index & 3u]; }\n";

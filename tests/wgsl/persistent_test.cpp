@@ -62,7 +62,7 @@ TEST(PersistentDispatch, EqualsTheReference) {
 }
 
 // A product reads a row in fours, and a softmax of the same phase a part of it that begins anywhere.
-TEST(PersistentDispatch, StagesWhatOnlyOnePartOfAPhaseReadsInFours) {
+TEST(PersistentDispatch, StagesOperandsThatOnlyOnePartOfAPhaseReadsInFours) {
   const Graph graph = trace([] {
     const Tensor x = chain(tensor_input("x", {1, 64}), 5, 64);
     output("y", linear("v", x, 64, DType::f32));
@@ -83,8 +83,8 @@ Emitted emitted(const Graph& graph, const Target& target) {
   return {std::move(refusal), program.gpu.persistent};
 }
 
-// The probe passes a word for each thread in several phases, whatever the program needs, and a driver that checks
-// indices would move what is outside.
+// The probe passes a word for each thread in several phases, whatever the program needs. Drivers that check indices
+// would move accesses outside of the buffer.
 TEST(PersistentDispatch, IsProbedWithAsManyWordsAsItNeeds) {
   const Graph graph = chain_graph(6, 32);
   const Target target = phase_target(2);
@@ -168,7 +168,7 @@ class Changed {
   std::unique_ptr<Executable> executable_;
 };
 
-TEST(PersistentDispatch, LeavesStepsThatADriverDoesNotCompileAsOneWhatTheyAre) {
+TEST(PersistentDispatch, KeepsDispatchesIfTheDriverDoesNotCompileThemAsOne) {
   const Graph graph = chain_graph(5, 64);
   Changed whole(graph, [](PersistentDispatch&) {});
   EXPECT_EQ(whole.executable().kernel_count(), 1);
@@ -222,7 +222,7 @@ TEST(PersistentDispatch, ThatFindsAWordUnwrittenFails) {
 TEST(PersistentDispatch, ThatFindsAnIntegerUnwrittenFails) {
   const Graph graph = trace([] {
     const Tensor largest = argmax(chain(tensor_input("x", {1, 64}), 4, 64), -1);
-    // Of two rows, so that another kernel reads it.
+    // Two rows, so that another kernel reads it.
     const Tensor rows = embedding(param_input("table", {72, 64}), arange(2) + largest);
     output("y", linear("last", softmax(rows, -1), 64, DType::f32));
     output("largest", largest);
@@ -341,7 +341,7 @@ TEST(PersistentDispatch, IsRefusedIfAPoolIsReadAndWrittenAsDifferentTypes) {
   EXPECT_EQ(emitted(graph, phase_target(1)).refusal, "storage is written as a different type");
 }
 
-// Of arrays that phases use one after another, there is the largest; the runner has a word of its own.
+// Arrays that phases use one after another share the memory of the largest; the runner has a word of its own.
 TEST(PersistentDispatch, CountsSharedWorkgroupMemoryOnce) {
   const auto dispatch =
       emitted(models::greedy_step_graph(small_llama(), {.cache = {.capacity = 32, .chunk = 8}}), phase_target(2, 32))
@@ -378,7 +378,7 @@ TEST(PersistentDispatch, HoldsTheStepOfLlama1b) {
   EXPECT_LT(step.dispatch->phases, 7 * 16);
 }
 
-// A decoder's attention over a cache of so many places, in parts if there are many.
+// A decoder's attention over a cache with this many positions, in parts if there are many.
 Tensor attend(const Tensor& x, int places) {
   const Tensor position = state_input("position", {1, 1}, DType::i32, Init::constant(places - 20));
   const Tensor length = state_input("length", {1}, DType::i32, Init::constant(places - 19));
@@ -417,7 +417,7 @@ TEST(PersistentDispatch, StagesNoMoreThanATensorHas) {
   expect_one_dispatch(graph, phase_target(1, 32));
 }
 
-// All of the cache is copied before a row is put into it, so that words would be written twice.
+// The whole cache is copied before a row is stored in it, so words would be written twice.
 TEST(PersistentDispatch, IsRefusedIfACacheIsAnActivation) {
   const Graph graph = trace([] {
     const Tensor x = chain(tensor_input("x", {1, 64}), 4, 64);
@@ -428,7 +428,7 @@ TEST(PersistentDispatch, IsRefusedIfACacheIsAnActivation) {
   EXPECT_EQ(emitted(graph, phase_target(1)).refusal, "an op cannot run as a phase");
 }
 
-// The parts of attention are put together by the product that reads them.
+// The product that reads the parts of attention combines them.
 TEST(PersistentDispatch, CombinesPartsOfAttentionWhereTheyAreRead) {
   const auto phases = [](int capacity) {
     return emitted(models::greedy_step_graph(small_llama(1), {.cache = {.capacity = capacity, .chunk = 8}}),

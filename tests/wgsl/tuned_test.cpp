@@ -17,8 +17,8 @@
 #include "wgsl/shared_device.h"
 #include "wgsl/tuning/tuned_file.h"
 
-// Forms of kernels that were measured: their file, their choice, and that each computes what the reference does.
-// Without an adapter the tests fail and say why.
+// Tuned forms of kernels: their file, how they are chosen, and that each equals the reference. Without an adapter the
+// tests fail and say why.
 namespace jerboa::test::tuned_test {
 namespace {
 
@@ -176,7 +176,7 @@ constexpr Tolerance f32_tolerance{1e-4, 1e-4, 2e-6};
 
 TEST(TunedForms, OfF32EqualTheReference) { expect_reference_in_all_forms(f32_shape(68, 100, 68), f32_tolerance, 6); }
 
-// All of them, which only ./dev test --full runs.
+// All forms, which only ./dev test --full tests.
 class AllTunedForms : public ::testing::TestWithParam<bool> {};
 INSTANTIATE_TEST_SUITE_P(OtherForms, AllTunedForms, ::testing::Bool());
 
@@ -283,7 +283,7 @@ TEST(TunedForms, OfRowsAndColumnsEqualTheReference) {
   expect_reference_in_all_forms(ColumnShape{1024, 1024, 4}, Tolerance{1e-4, 1e-4, 2e-5}, 9);
 }
 
-// Attention with anything that a shape does not tell has the form that is chosen without measuring.
+// Attention with options that are not part of a shape uses the untuned form.
 TEST(TunedForms, AreNotUsedForOtherAttention) {
   const AttentionShape shape = attention_shape(AttentionPart::forward, 70, 70, 24);
   const auto text = [&](const Target& target, double soft_cap) {
@@ -301,7 +301,8 @@ TEST(TunedForms, AreNotUsedForOtherAttention) {
   EXPECT_EQ(text(tuned, 3), text(gpu_target(), 3));
 }
 
-// A form on subgroup matrices needs what a shape does not tell, such as rows that begin at multiples of four.
+// A form on subgroup matrices has requirements that are not part of a shape, such as rows that begin at multiples of
+// four.
 TEST(TunedForms, OnMatricesAreNotUsedForRowsThatTheyCannotRead) {
   AttentionShape shape = attention_shape(AttentionPart::forward, 40, 40, 32);
   shape.dtype = shape.key_dtype = DType::f16;
@@ -325,7 +326,7 @@ TEST(TunedForms, OnMatricesAreNotUsedForRowsThatTheyCannotRead) {
   EXPECT_EQ(text(tuned, 33), text(gpu_target(), 33));
 }
 
-TEST(TunedForms, AreChosenForTheirShapeAlone) {
+TEST(TunedForms, AreChosenOnlyForTheirShape) {
   const ProductShape shape = f32_shape(1024, 256, 768);
   const MatmulForm form{MatmulForm::Kind::tiles, 128, 128, 8, 8, 8};
   const Target tuned = tuned_for(shape, form);
@@ -547,23 +548,23 @@ TEST(BestForm, IsNoneThatSavesLittleOrDisagrees) {
   EXPECT_EQ(best_of({measured(32, true, 0.98), measured(64, false, 0.1), measured(128, true, 1.5)}), nullptr);
 }
 
-// A form is faster than what was measured beside it, not than what was measured at another time.
-TEST(BestForm, IsComparedWithWhatWasMeasuredBesideIt) {
+// A form is compared with measurements taken next to it, not at another time.
+TEST(BestForm, IsComparedWithNeighbouringMeasurements) {
   const std::vector<MeasuredForm> forms{measured(32, true, 0.5, 0.4), measured(64, true, 3, 5)};
   EXPECT_EQ(best_of(forms), &forms[1]);
   EXPECT_EQ(best_of({forms[0]}), nullptr);
 }
 
-// A device whose clock slows down with every run.
+// A fake device whose clock slows down with every run.
 struct FakeClock {
   double factor = 1;
-  int alive = 0, most_alive = 0;
+  int alive = 0, max_alive = 0;
 };
 
 class FakeKernel final : public detail::CompiledKernel {
  public:
   FakeKernel(FakeClock& clock, double seconds, double value) : clock_(clock), seconds_(seconds), value_(value) {
-    clock_.most_alive = std::max(clock_.most_alive, ++clock_.alive);
+    clock_.max_alive = std::max(clock_.max_alive, ++clock_.alive);
   }
   ~FakeKernel() override { --clock_.alive; }
   HostTensor result() override {
@@ -578,7 +579,7 @@ class FakeKernel final : public detail::CompiledKernel {
   double seconds_, value_;
 };
 
-// Executables have the memory of a whole product, and there are dozens of forms.
+// Executables have the memory of a whole product, and there are dozens of forms, so only two exist at a time.
 TEST(FormContest, ComparesTwoFormsAtATimeInTurns) {
   FakeClock clock;
   const auto product = [&](double seconds, double value) {
@@ -591,7 +592,7 @@ TEST(FormContest, ComparesTwoFormsAtATimeInTurns) {
   contest.measure(form(2), product(0.5, std::nan("")));
   for (int rows = 3; rows < 40; ++rows) contest.measure(form(rows), product(0.99, 100));
   contest.measure(form(40), product(0.9, 100.05));
-  EXPECT_EQ(clock.most_alive, 2);
+  EXPECT_EQ(clock.max_alive, 2);
   EXPECT_EQ(warmed, 38) << "all but the two that disagree";
   ASSERT_EQ(contest.measured().size(), 40u);
   EXPECT_FALSE(contest.measured()[0].agrees);

@@ -153,8 +153,8 @@ TEST_P(WholeOp, TakesSixteenBits) {
   }
 }
 
-// What an update does not change stays as it is.
-TEST(WholeOps, UpdateStateWhereItStands) {
+// Values that an update does not change stay the same.
+TEST(WholeOps, UpdateStateInPlace) {
   for (const bool software : {true, false}) {
     Session session(device(software));
     session.add_entry(

@@ -8,7 +8,7 @@ export interface GptSizes {
   readonly layers: number;
   readonly heads: number;
   readonly context: number;
-  /** Whether the output layer is the embedding; by default it is. */
+  /** Whether the output layer shares the embedding's table; true by default. */
   readonly isTied?: boolean;
 }
 

@@ -1,7 +1,7 @@
 import { isSoftwareDevice } from "../src/software.js";
 import { byId } from "./dom.js";
 
-// Which device a page runs on, in words.
+// The device that a page runs on, in words.
 
 export interface AdapterFacts {
   readonly name: string;
@@ -15,7 +15,7 @@ export function describeAdapter(device: GPUDevice): AdapterFacts {
   return { name, isSoftware: isSoftwareDevice(device) };
 }
 
-/** Fills the mark in a page's head. */
+/** Shows the device in the page's header. */
 export function showAdapter({ name, isSoftware }: AdapterFacts): void {
   const mark = byId("adapter");
   mark.textContent = isSoftware ? `${name} · software` : name;

@@ -1,7 +1,7 @@
-// Trainings as they were last saved, in the browser's database, one for each of the last models: they survive a reload and
-// the loss of the device.
+// Saved training runs in the browser's database, one for each of the last few models. They survive a reload and the
+// loss of the device.
 
-/** A text that the model wrote after some step. */
+/** A text that the model generated after some step. */
 export interface Sample {
   readonly step: number;
   readonly loss: number;
@@ -10,7 +10,7 @@ export interface Sample {
 }
 
 export interface SavedRun {
-  /** Which model the checkpoint is of, and the key under which it is kept. */
+  /** The model that the checkpoint belongs to, which is also the key. */
   readonly model: string;
   readonly textName: string;
   readonly text: Uint8Array<ArrayBuffer>;
@@ -25,7 +25,7 @@ const databaseName = "jerboa-train";
 const storeName = "runs";
 const timeIndex = "savedAt";
 const databaseVersion = 2; // 1 had no index
-const mostRuns = 4;
+const maxRuns = 4;
 
 function open(): Promise<IDBDatabase> {
   return new Promise((resolve, reject) => {
@@ -33,14 +33,14 @@ function open(): Promise<IDBDatabase> {
     request.onupgradeneeded = () => {
       const isThere = request.result.objectStoreNames.contains(storeName);
       const store = isThere ? request.transaction!.objectStore(storeName) : request.result.createObjectStore(storeName);
-      store.createIndex(timeIndex, "savedAt" satisfies keyof SavedRun); // which is read without the checkpoints
+      store.createIndex(timeIndex, "savedAt" satisfies keyof SavedRun); // is read without the checkpoints
     };
     request.onsuccess = () => resolve(request.result);
     request.onerror = () => reject(request.error ?? new Error("the browser's database cannot be opened"));
   });
 }
 
-/** What the request gives that `body` makes, once all that it asks for is done. */
+/** The result of the request that `body` makes, once the transaction is complete. */
 async function transact<T>(mode: IDBTransactionMode, body: (store: IDBObjectStore) => IDBRequest<T>): Promise<T> {
   const database = await open();
   try {
@@ -55,7 +55,10 @@ async function transact<T>(mode: IDBTransactionMode, body: (store: IDBObjectStor
   }
 }
 
-/** The last training of a model; undefined if there is none, or if the browser keeps nothing, as in some private windows. */
+/**
+ * The last training run of a model; undefined if there is none, or if the browser keeps no data, as in some private
+ * windows.
+ */
 export async function loadRun(model: string): Promise<SavedRun | undefined> {
   try {
     return (await transact("readonly", (store) => store.get(model) as IDBRequest<SavedRun | undefined>)) ?? undefined;
@@ -64,15 +67,15 @@ export async function loadRun(model: string): Promise<SavedRun | undefined> {
   }
 }
 
-/** All of it or, if this fails, nothing. Of models that were not trained for longest, the trainings go. */
+/** Saves everything or, on failure, nothing. Deletes the runs of the models that were trained least recently. */
 export async function saveRun(run: SavedRun): Promise<void> {
   await transact("readwrite", (store) => {
     let others = 0;
-    const cursor = store.index(timeIndex).openKeyCursor(null, "prev"); // the latest first
+    const cursor = store.index(timeIndex).openKeyCursor(null, "prev"); // latest first
     cursor.onsuccess = () => {
       if (cursor.result === null) return;
       const model = cursor.result.primaryKey;
-      if (model !== run.model && ++others >= mostRuns) store.delete(model);
+      if (model !== run.model && ++others >= maxRuns) store.delete(model);
       cursor.result.continue();
     };
     return store.put(run, run.model);
@@ -83,7 +86,7 @@ export async function forgetRun(model: string): Promise<void> {
   await transact("readwrite", (store) => store.delete(model)).catch(() => undefined);
 }
 
-/** Whether this is the page that may save: of several that are open, the first. */
+/** Whether this page may save: of several open pages, only the first does. */
 export function becomeSaver(): Promise<boolean> {
   if (navigator.locks === undefined) return Promise.resolve(true);
   return new Promise((resolve) => {

@@ -12,7 +12,7 @@ import { showBusy, showReady } from "./status.js";
 import { onGiven } from "./texts.js";
 import { highlighted } from "./wgsl_view.js";
 
-// The page that shows a traced graph, the kernels that the compiler makes of it for this device, and their times.
+// The page that shows a traced graph, the kernels that it compiles to for this device, and their times.
 
 const profiledRuns = 5;
 const graphsAddress = "../programs/graphs.json";
@@ -186,12 +186,12 @@ function showEntry(name: string): void {
   showDetails();
 }
 
-/** Gives whether it is shown: not if something that was asked for later can be. */
+/** Returns whether the graph is shown, which it is not if something requested later can be opened. */
 async function open(given: Readonly<Record<string, unknown>>, name: string, ticket: number): Promise<boolean> {
   if (Object.keys(given).length === 0) throw new UsageError(`${name} has no graphs`);
   for (const graph of Object.values(given) as Partial<TracedGraph>[])
     if (!Array.isArray(graph?.nodes) || !Array.isArray(graph.tensors)) throw new UsageError(`${name} has no graphs: it must be {"NAME": GRAPH, …}, each as to_json writes it`);
-  if (!order.accept(ticket)) return false; // not before: what cannot be opened leaves alone what is being opened
+  if (!order.accept(ticket)) return false; // only now: a request that cannot be opened must not cancel others
   showBusy(`Compiling for ${describeAdapter(device).name}`);
   try {
     const compiler = await openCompiler();
@@ -227,7 +227,7 @@ function showProgram(loaded: Program, given: Readonly<Record<string, TracedGraph
   showEntry((program.entries.find(({ name: title }) => title === "decode") ?? program.entries[0]!).name);
 }
 
-/** Inputs of the largest size, with zeros. */
+/** Inputs of the largest size, filled with zeros. */
 function exampleInputs(of: Entry, symbols: ReadonlyMap<string, number>): Record<string, Input> {
   return Object.fromEntries(
     of.inputs.map(({ name, dtype, shape }) => {
@@ -248,13 +248,13 @@ async function profile(): Promise<void> {
     if (session === undefined) {
       showBusy(`Preparing ${new Set(timed.steps.map((step) => step.shader?.source)).size} kernels`);
       session = await of.createSession({ entries: [timed.name] });
-      if (of !== program) return session.destroy(); // another one has been opened since
+      if (of !== program) return session.destroy(); // another program has been opened since
       sessions.set(timed.name, session);
     }
     showBusy(`Timing ${timed.name}`);
     const graph = graphs[timed.name] as TracedGraph & { readonly symbols?: Readonly<Record<string, number>> };
     const inputs = exampleInputs(timed, new Map(Object.entries(graph.symbols ?? {})));
-    await session.profile(timed.name, inputs); // the first run pays for what the driver puts off
+    await session.profile(timed.name, inputs); // the first run includes work that the driver postpones
     const runs: StepTimes[] = [];
     for (let i = 0; i < profiledRuns; ++i) runs.push(await session.profile(timed.name, inputs));
     if (of !== program) return;
@@ -266,7 +266,7 @@ async function profile(): Promise<void> {
       showDetails();
     }
   } catch (error) {
-    if (of !== program) return; // whose session was destroyed
+    if (of !== program) return; // its session was destroyed
     showReady("");
     throw error;
   } finally {

@@ -1,6 +1,6 @@
 import type { ViewNode } from "./graph_model.js";
 
-// Places for the nodes of a graph: each below all that it reads, near to it sideways.
+// Positions of the nodes of a graph: each below everything that it reads, and close to it horizontally.
 
 export interface Layout {
   readonly places: readonly { readonly x: number; readonly y: number }[];
@@ -36,7 +36,7 @@ export function layOut(nodes: readonly ViewNode[]): Layout {
   };
 }
 
-/** The length of the longest way to each node; a node that nothing reads but inputs stays near its first reader. */
+/** The length of the longest path to each node. A node that reads only inputs is placed near its first reader. */
 function rankOf(nodes: readonly ViewNode[]): number[] {
   const ranks: number[] = [];
   for (const node of nodes) ranks[node.number] = Math.max(-1, ...node.before.map((other) => ranks[other]!)) + 1;
@@ -47,7 +47,8 @@ function rankOf(nodes: readonly ViewNode[]): number[] {
 
 const meanOf = (values: readonly number[], otherwise: number) => (values.length === 0 ? otherwise : values.reduce((a, b) => a + b, 0) / values.length);
 
-// As near to where they want to be as their neighbours allow, then moved together so that nobody is pushed to one side.
+// Places nodes as close to their wanted positions as their neighbours allow, then shifts the row so that it is not
+// pushed to one side.
 function spread(row: readonly number[], wanted: ReadonlyMap<number, number>, xs: number[], pitch: number): void {
   let end = -Infinity;
   for (const number of row) {

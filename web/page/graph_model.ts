@@ -1,6 +1,6 @@
 import type { Entry } from "../src/index.js";
 
-// A traced graph as the compiler's JSON has it, and which kernel computes each of its nodes.
+// A traced graph, read from the compiler's JSON, with the kernel that computes each of its nodes.
 
 export interface GraphTensor {
   readonly name: string;
@@ -23,11 +23,11 @@ export interface TracedGraph {
   readonly outputs: Readonly<Record<string, number>>;
 }
 
-/** An op of the graph with what it reads and who reads it, without parameters, constants and the like. */
+/** An op of the graph with its operands and its readers, without parameters, constants and the like. */
 export interface ViewNode {
   readonly number: number;
   readonly op: string;
-  /** Of its first result. */
+  /** The name of its first result. */
   readonly name: string;
   readonly type: string;
   readonly site: string;
@@ -36,7 +36,7 @@ export interface ViewNode {
   readonly leaves: readonly string[];
   readonly before: readonly number[];
   readonly after: number[];
-  /** The step of the program that computes it; undefined where the compiler has removed it. */
+  /** The step of the program that computes the node; undefined if the compiler has removed it. */
   kernel: number | undefined;
 }
 
@@ -68,7 +68,8 @@ export function viewNodes(graph: TracedGraph, entry: Entry | undefined): ViewNod
   return nodes;
 }
 
-// A kernel's label names the tensors that it writes. What has no kernel of its own is part of the first one that reads it.
+// A kernel's label names the tensors that it writes. A node without such a kernel is part of the first one that reads
+// it.
 function assignKernels(nodes: readonly ViewNode[], graph: TracedGraph, shown: readonly GraphNode[], entry: Entry): void {
   const writer = new Map<string, number>();
   entry.steps.forEach((step, number) => {
@@ -76,8 +77,8 @@ function assignKernels(nodes: readonly ViewNode[], graph: TracedGraph, shown: re
   });
   for (const node of nodes.toReversed()) {
     if (node.op === "input") continue;
-    const own = shown[node.number]!.outputs.map((tensor) => writer.get(graph.tensors[tensor]!.name)).find((kernel) => kernel !== undefined);
+    const writingKernel = shown[node.number]!.outputs.map((tensor) => writer.get(graph.tensors[tensor]!.name)).find((kernel) => kernel !== undefined);
     const readers = node.after.map((other) => nodes[other]!.kernel).filter((kernel) => kernel !== undefined);
-    node.kernel = own ?? (readers.length === 0 ? undefined : Math.min(...readers));
+    node.kernel = writingKernel ?? (readers.length === 0 ? undefined : Math.min(...readers));
   }
 }

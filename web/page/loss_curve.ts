@@ -1,6 +1,6 @@
 import { make, makeSvg } from "./dom.js";
 
-// The loss over the steps so far, with a mark where the model has written a sample.
+// The loss of all steps so far, with marks where the model generated a sample.
 
 export interface CurveMark {
   readonly step: number;
@@ -9,7 +9,7 @@ export interface CurveMark {
 
 const margin = { left: 30, right: 10, top: 10, bottom: 24 };
 const leastSteps = 20;
-const points = 600; // more cannot be told apart
+const points = 600; // more would not be visible
 
 export class LossCurve {
   private losses: readonly number[] = [];
@@ -27,7 +27,7 @@ export class LossCurve {
     new ResizeObserver(() => this.draw()).observe(box);
   }
 
-  /** The marked step is `chosen`. */
+  /** Highlights the mark of the step `chosen`. */
   show(losses: readonly number[], marks: readonly CurveMark[], chosen = -1): void {
     this.losses = losses;
     this.marks = marks;
@@ -58,8 +58,8 @@ export class LossCurve {
     this.placeMarks((step) => [x(step), y(Number.isFinite(lossAt(step)) ? lossAt(step) : most)]);
   }
 
-  // Buttons, so that they can be reached with the keyboard. They stay while the curve is drawn anew, so that a click that
-  // takes longer than a step still counts.
+  // Buttons, so that they can be reached with the keyboard. They are kept when the curve is redrawn, so that a click
+  // that takes longer than a step still counts.
   private placeMarks(placeOf: (step: number) => readonly [number, number]): void {
     for (const [step, made] of this.buttons)
       if (!this.marks.some((mark) => mark.step === step)) {
@@ -105,7 +105,7 @@ function line(values: readonly number[], x: (step: number) => number, y: (loss: 
   return parts.join("");
 }
 
-/** A moving average, with a wider window for more values. Where none is known, it is NaN. */
+/** A moving average, with a wider window for more values; NaN where no loss is known. */
 export function smoothed(values: readonly number[]): number[] {
   const sums = [0];
   const counts = [0];

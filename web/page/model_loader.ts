@@ -6,11 +6,11 @@ import { byId, make } from "./dom.js";
 import { store, stored } from "./shared/storage.js";
 import { sizeText } from "./texts.js";
 
-// The panel in which a visitor chooses a model and watches it load.
+// The panel in which a visitor chooses a model and follows its loading.
 
 type Weights = NonNullable<LoadOptions["weights"]> | "";
 
-/** Where a model comes from: the address of a folder, or files. */
+/** The source of a model: a folder's URL, or files. */
 interface Choice {
   readonly name: string;
   readonly files: string | readonly File[];
@@ -19,7 +19,7 @@ interface Choice {
 
 const addressField = byId<HTMLInputElement>("address");
 const weightsField = byId<HTMLSelectElement>("weights");
-const quickLosses = 3; // a device that is lost this often within a minute is not opened again
+const quickLosses = 3; // a device that is lost this often within a minute is not reopened
 
 const phases: Readonly<Record<LoadProgress["phase"], string>> = {
   waiting: "Another page loads this model: waiting for it",
@@ -29,20 +29,20 @@ const phases: Readonly<Record<LoadProgress["phase"], string>> = {
   ready: "Ready",
 };
 
-/** The last part of an address, or the folder of files. */
+/** The last part of a URL, or the folder of files. */
 function nameOf(files: string | readonly File[]): string {
   if (typeof files === "string") return files.split("/").filter(Boolean).at(-1) ?? files;
   return files.find((file) => file.webkitRelativePath !== "")?.webkitRelativePath.split("/")[0] ?? "The model";
 }
 
-/** As the cache names them. */
+/** The cache's name of a type of weights. */
 const keptWeights = (weights: Weights) => (weights === "" ? weightsAsStored : weights);
 
 const countText = (parameters: number) => (parameters >= 1e9 ? `${(parameters / 1e9).toFixed(1)} B` : `${(parameters / 1e6).toFixed(parameters < 1e7 ? 1 : 0)} M`);
 
 export class ModelLoader {
   model: LanguageModel | undefined;
-  private loaded: Choice | undefined; // the last that became a model
+  private loaded: Choice | undefined; // the last one that became a model
   private loading: Choice | undefined;
   private control: AbortController | undefined;
   private device: GPUDevice | undefined;
@@ -65,7 +65,7 @@ export class ModelLoader {
     weightsField.value = weights ?? "";
   }
 
-  /** Lists what is there already, and loads the model of the last visit if the browser has kept it. */
+  /** Lists the available models, and loads the one of the last visit if it is in the browser's cache. */
   async begin(): Promise<void> {
     this.device = await this.open();
     await this.list();
@@ -100,7 +100,7 @@ export class ModelLoader {
         signal: control.signal,
         onProgress: (progress) => {
           if (this.control !== control) return; // another one has been chosen since
-          if (progress.phase === "compiling") this.release(); // its files are right, and it needs the memory of the one before
+          if (progress.phase === "compiling") this.release(); // its files are fine, and it needs the memory
           this.showProgress(progress);
         },
         ...(weights === "" ? {} : { weights }),
@@ -184,7 +184,7 @@ export class ModelLoader {
     byId("loader-problem").hidden = text === "";
   }
 
-  /** What the server offers, and what the browser has kept. */
+  /** Lists the server's models and those in the browser's cache. */
   private async list(): Promise<void> {
     const [offered, kept] = await Promise.all([offeredModels(), listCachedModels()]);
     byId("offered").replaceChildren(...offered.map((name) => this.row(name, "", new URL(`../models/${name}/`, location.href).href)));

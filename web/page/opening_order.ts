@@ -1,26 +1,26 @@
-/** Of what a visitor asks to be opened, the last that can be opened is shown, however long each takes to read and compile. */
+/** Shows the last of the visitor's requests that can be opened, however long each takes to read and compile. */
 export class OpeningOrder {
   private asked = 0;
   private accepted = 0;
 
-  /** A ticket for what is asked for now: take it before anything is awaited. */
+  /** A ticket for a new request; take it before awaiting anything. */
   ask(): number {
     return ++this.asked;
   }
 
-  /** Whether something that was asked for later has been accepted. */
+  /** Whether a later request has been accepted. */
   isOutdated(ticket: number): boolean {
     return ticket < this.accepted;
   }
 
-  /** Call it with what can be opened; false if it is outdated. */
+  /** Call this with something that can be opened; returns false if it is outdated. */
   accept(ticket: number): boolean {
     if (this.isOutdated(ticket)) return false;
     this.accepted = ticket;
     return true;
   }
 
-  /** Whether nothing has been asked for since: only then does an old problem say nothing about a newer request. */
+  /** Whether there was no later request. Errors of older requests are not shown. */
   isLatest(ticket: number): boolean {
     return ticket === this.asked;
   }

@@ -1,7 +1,7 @@
 import { DeviceLostError, JerboaError, OutOfMemoryError, UnsupportedError } from "../src/index.js";
 import { byId, make } from "./dom.js";
 
-// The panel #problem: what went wrong, and what a visitor can do about it.
+// The panel #problem: an error, and what a visitor can do about it.
 
 const remedies: readonly (readonly [new (...given: never[]) => Error, string])[] = [
   [UnsupportedError, "Use another device, or export the program again for smaller limits."],
@@ -28,7 +28,7 @@ export function hideProblem(): void {
   byId("problem").hidden = true;
 }
 
-/** Shows the error that `work` ends with, if it does. */
+/** Shows the error of `work`, if it fails. */
 export async function guarded(work: Promise<unknown>): Promise<void> {
   try {
     await work;

@@ -1,6 +1,6 @@
 import { byId } from "./dom.js";
 
-// The line #status: what the page is doing, and since when.
+// The line #status: what the page is doing, and for how long.
 
 let timer: ReturnType<typeof setInterval> | undefined;
 

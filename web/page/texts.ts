@@ -7,10 +7,10 @@ export interface NamedText {
   readonly bytes: Uint8Array<ArrayBuffer>;
 }
 
-const mostBytes = 256 * 2 ** 20;
+const maxBytes = 256 * 2 ** 20;
 
 export async function readText(file: File): Promise<NamedText> {
-  if (file.size > mostBytes) throw new UsageError(`${file.name} has ${sizeText(file.size)}; this page takes texts of up to ${sizeText(mostBytes)}`);
+  if (file.size > maxBytes) throw new UsageError(`${file.name} has ${sizeText(file.size)}; this page takes texts of up to ${sizeText(maxBytes)}`);
   const bytes = new Uint8Array(await file.arrayBuffer());
   if (bytes.subarray(0, 65536).includes(0)) throw new UsageError(`${file.name} is not a text: it has zero bytes`);
   return { name: file.name, bytes };
@@ -20,7 +20,7 @@ export function pastedText(text: string): NamedText {
   return { name: "Your text", bytes: new TextEncoder().encode(text) };
 }
 
-/** What is no character, which an untrained model writes a lot of, becomes a dot. */
+/** Replaces characters that cannot be shown, which an untrained model generates a lot, by dots. */
 export function readable(text: string): string {
   return text.replace(/[\ufffd\u0000-\u0008\u000b-\u001f\u007f-\u009f]/g, "·");
 }
@@ -33,15 +33,15 @@ export function sizeText(bytes: number): string {
   return `${unit === 0 ? size : size.toFixed(size < 10 ? 1 : 0)} ${units[unit]}`;
 }
 
-/** Files and texts that are dropped anywhere on the page, or pasted outside of a field. */
+/** Handles files and texts that are dropped anywhere on the page, or pasted outside of a field. */
 export function onGiven(take: { files(files: readonly File[]): void; text?(text: string): void }): void {
   const show = (isShown: boolean) => document.body.classList.toggle("dropping", isShown);
   const has = (event: DragEvent, type: string) => event.dataTransfer?.types.includes(type) ?? false;
   const isInField = (event: Event) => event.target instanceof HTMLElement && event.target.closest("input, textarea") !== null;
-  // A text that is dragged to a field is the field's.
+  // A text that is dragged to a field belongs to the field.
   const isForPage = (event: DragEvent) => has(event, "Files") || (take.text !== undefined && has(event, "text/plain") && !isInField(event));
   addEventListener("dragleave", (event) => {
-    if (event.relatedTarget === null) show(false); // it leaves the window
+    if (event.relatedTarget === null) show(false); // the pointer left the window
   });
   addEventListener("dragover", (event) => {
     show(isForPage(event));
@@ -70,7 +70,7 @@ async function given(data: DataTransfer | null, take: Parameters<typeof onGiven>
   else if (text !== "") take.text?.(text);
 }
 
-/** Of a folder itself, not of those in it. */
+/** The files in the folder itself, not those in its subfolders. */
 async function filesIn(folder: FileSystemDirectoryEntry): Promise<File[]> {
   const reader = folder.createReader();
   const found: File[] = [];

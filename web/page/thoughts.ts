@@ -1,4 +1,4 @@
-// What a model writes, told apart into thoughts, between <think> and </think> at the beginning, and the answer.
+// Splits a model's output into thoughts, between <think> and </think> at the beginning, and the answer.
 
 const opening = "<think>";
 const closing = "</think>";
@@ -8,7 +8,7 @@ export interface Piece {
   readonly reasoning: string;
 }
 
-/** How many characters at the end may be the beginning of a mark. */
+/** The number of characters at the end that may be the beginning of a mark. */
 function heldBack(text: string, mark: string): number {
   for (let length = Math.min(text.length, mark.length - 1); length > 0; --length) if (mark.startsWith(text.slice(-length))) return length;
   return 0;
@@ -37,7 +37,7 @@ export class ThoughtSplitter {
     return { content: this.take(this.rest.length), reasoning };
   }
 
-  /** What was held back, when the text has ended. */
+  /** Returns what was held back, once the text has ended. */
   finish(): Piece {
     const left = this.take(this.rest.length);
     return this.state === "thinking" ? { content: "", reasoning: left } : { content: left, reasoning: "" };

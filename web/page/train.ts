@@ -26,8 +26,8 @@ const textDialog = byId<HTMLDialogElement>("text-dialog");
 const textField = byId<HTMLTextAreaElement>("own-text");
 
 const programsFolder = "../programs/";
-const quickLosses = 3; // devices lost this often within a minute are not opened again
-const manySteps = 500; // are not forgotten without a question, even if that was asked for
+const quickLosses = 3; // a device that is lost this often within a minute is not reopened
+const manySteps = 500; // runs this long are not discarded without asking, even on request
 
 let device: GPUDevice | undefined;
 let adapter: AdapterFacts | undefined;
@@ -64,7 +64,7 @@ function showStep(now: TrainingRun, rate: number | undefined, bytesPerSecond: nu
   const isPast = steps !== undefined && now.step >= steps;
   byId("schedule").textContent = isPast ? `The schedule of ${steps.toLocaleString("en")} steps is over: training goes on with its last learning rate.` : "";
   byId("step").textContent = now.step.toLocaleString("en");
-  const loss = now.losses.at(-1) ?? NaN; // unknown for the steps of a checkpoint
+  const loss = now.losses.at(-1) ?? NaN; // unknown for the steps before a checkpoint
   byId("loss").textContent = Number.isFinite(loss) ? loss.toFixed(3) : "–";
   byId("speed").textContent = bytesPerSecond === undefined ? "–" : Math.round(bytesPerSecond).toLocaleString("en");
   byId("rate").textContent = rate === undefined ? "–" : rate.toExponential(1).replace("e-", "·10⁻").replace(/⁻(\d+)/, (_, digits: string) => `⁻${superscript(digits)}`);
@@ -145,7 +145,7 @@ async function reopenDevice(): Promise<GPUDevice> {
   return opened;
 }
 
-/** Compiles a model for the device, and replaces the run by one of it. Leaves everything as it was if that fails. */
+/** Compiles a model for the device, and replaces the current run by one of it. Changes nothing if that fails. */
 async function open(source: ModelSource, given: NamedText, ticket: number, saved?: SavedRun): Promise<TrainingRun | undefined> {
   let made: Trainee | undefined;
   ++openings;
@@ -175,7 +175,7 @@ async function open(source: ModelSource, given: NamedText, ticket: number, saved
   }
 }
 
-/** Begins anew with the model, on this text. */
+/** Restarts the training of the model, on this text. */
 async function begin(given: NamedText, ticket: number): Promise<void> {
   if (run === undefined || model === undefined) throw new UsageError("there is no model to train yet");
   const old = run;
@@ -199,7 +199,7 @@ async function begin(given: NamedText, ticket: number): Promise<void> {
   showRun(fresh);
 }
 
-/** Goes on from a checkpoint, with its steps, on the same text. */
+/** Continues from a checkpoint and its step, on the same text. */
 async function beginFrom(checkpoint: Uint8Array<ArrayBuffer>, ticket: number): Promise<void> {
   if (run === undefined || text === undefined) throw new UsageError("there is no model to load the checkpoint into yet");
   if (order.isOutdated(ticket)) return;
@@ -215,12 +215,12 @@ async function beginFrom(checkpoint: Uint8Array<ArrayBuffer>, ticket: number): P
   showRun(fresh);
 }
 
-/** Whether the training may be given up: asks if that would lose at least `steps`. */
+/** Whether the training run may be discarded: asks if that would lose at least `steps` steps. */
 function mayForget(steps: number): boolean {
   return run === undefined || run.step < steps || confirm(`Forget the training of ${run.step.toLocaleString("en")} steps?`);
 }
 
-/** The device is gone, and with it all that was on it: goes on from the last autosave. */
+/** The device is lost, with everything on it: continues from the last autosave. */
 async function recover(message: string): Promise<void> {
   const ticket = order.ask();
   const now = performance.now();
@@ -271,7 +271,7 @@ async function bundled(): Promise<{ source: ModelSource; text: NamedText } | und
   return { source, text: { name: String(manifest["text_name"] ?? "The exported text"), bytes: given ?? new Uint8Array() } };
 }
 
-/** Programs, checkpoints and texts that a visitor chose. */
+/** Opens programs, checkpoints and texts that a visitor chose. */
 async function take(files: readonly File[]): Promise<void> {
   const ticket = order.ask();
   const ending = (...endings: string[]) => files.find((file) => endings.some((one) => file.name.endsWith(one)));
@@ -282,7 +282,7 @@ async function take(files: readonly File[]): Promise<void> {
   if (program !== undefined) {
     const bytes = (await bytesOf(program))!;
     const source = { name: program.name, program: bytes, parameters: await bytesOf(parameters), fingerprint: crc32(bytes).toString(16) };
-    // A checkpoint that was opened with the program is what to go on from, not what the browser has kept.
+    // A checkpoint that was opened with the program takes precedence over the saved run.
     const saved = isSaver && parameters === undefined ? await loadRun(source.fingerprint) : undefined;
     const kept = saved === undefined ? undefined : { name: saved.textName, bytes: saved.text };
     await open(source, given ?? kept ?? text ?? pastedText(document.body.innerText.repeat(8)), ticket, given === undefined ? saved : undefined);
@@ -334,7 +334,7 @@ byId("paste").onclick = () => {
 textDialog.onclose = () => {
   if (textDialog.returnValue === "train" && textField.value.trim() !== "" && mayForget(manySteps)) void guarded(begin(pastedText(textField.value), order.ask()).then(start));
 };
-// What is dropped or pasted may have been meant for something else, so every step is worth a question.
+// A dropped or pasted file may have been meant for something else, so losing even one step needs confirmation.
 onGiven({
   files: (files) => void (mayForget(1) && guarded(take(files))),
   text: (given) => void (mayForget(1) && guarded(begin(pastedText(given), order.ask()))),

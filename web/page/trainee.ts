@@ -3,28 +3,28 @@ import { describeDevice } from "../src/compiler/compiler.js";
 import { FileError, Program, type Session, UsageError, readSafetensors, tensor } from "../src/index.js";
 import { statePrefix } from "../src/session.js";
 
-// A model of bytes that is compiled for a device: it takes training steps and continues texts.
+// A model of bytes, compiled for a device: runs training steps and continues texts.
 
-/** Graphs that are compiled here, or a program that was compiled before. */
+/** Graphs to compile, or a compiled program. */
 export interface ModelSource {
   readonly name: string;
   readonly graphs?: Readonly<Record<string, unknown>> | undefined;
   readonly program?: Uint8Array<ArrayBuffer> | undefined;
   readonly parameters?: Uint8Array<ArrayBuffer> | undefined;
-  /** Of the schedule of its learning rate. */
+  /** The length of the learning rate's schedule. */
   readonly steps?: number | undefined;
-  /** Tells models apart, so that a checkpoint is not loaded into another one. */
+  /** Identifies the model, so that a checkpoint is not loaded into another one. */
   readonly fingerprint: string;
 }
 
 /** How a byte of a text was chosen. */
 export interface Choice {
   readonly byte: number;
-  /** Of every byte, before temperature and top-k. */
+  /** The probability of every byte, before temperature and top-k. */
   readonly probabilities: Float32Array;
-  /** The first byte that the model saw. */
+  /** The position of the first byte that the model saw. */
   readonly from: number;
-  /** By layer and head, how much it attended to each byte that it saw. */
+  /** How much each head of each layer attended to each byte that the model saw. */
   readonly attention: readonly (readonly Float32Array[])[];
 }
 
@@ -34,14 +34,14 @@ export interface StepResult {
 }
 
 const entriesUsed = ["step", "decode"] as const;
-const mostSteps = 1e7;
+const maxSteps = 1e7;
 const sampling = { temperature: 0.8, top_k: 40 };
 
 export class Trainee {
   private constructor(
     readonly session: Session,
     readonly source: ModelSource,
-    /** The windows of a step, and how many bytes each has. */
+    /** The number of windows in a step, and their length in bytes. */
     readonly batch: number,
     readonly context: number,
     readonly kernels: number,
@@ -50,7 +50,7 @@ export class Trainee {
     private readonly sampler: number,
   ) {}
 
-  /** `report` is told what is being done. */
+  /** Calls `report` with the current activity. */
   static async compile(device: GPUDevice, source: ModelSource, compiler: CompilerClient, report: (doing: string) => void): Promise<Trainee> {
     let bytes = source.program;
     if (source.graphs !== undefined) {
@@ -76,7 +76,7 @@ export class Trainee {
     return new Trainee(session, source, batch, context, kernels, captures, compiler, sampler);
   }
 
-  /** How many updates its parameters have had. */
+  /** The number of updates so far. */
   async steps(): Promise<number> {
     return this.session.stateNames.includes("step") ? (await this.session.download("step")).data[0]! : 0;
   }
@@ -93,7 +93,7 @@ export class Trainee {
     return { loss: await out.number("loss"), rate };
   }
 
-  /** Chooses what follows these bytes, of which it sees the last `context`. */
+  /** Samples the byte after these, of which the model sees the last `context`. */
   async next(bytes: readonly number[]): Promise<Choice> {
     const from = Math.max(0, bytes.length - this.context);
     const window = Int32Array.from(bytes.slice(from));
@@ -110,20 +110,20 @@ export class Trainee {
   }
 }
 
-/** The page keeps a loss for each step. Throws FileError if the checkpoint is of a step that no run reaches. */
+/** The page keeps a loss for each step. Throws FileError if the checkpoint's step is out of range. */
 export function checkSteps(checkpoint: Uint8Array<ArrayBuffer>): void {
   const step = readSafetensors(checkpoint).tensors.get(`${statePrefix}step`)?.data[0] ?? 0;
-  if (!Number.isSafeInteger(step) || step < 0 || step > mostSteps)
-    throw new FileError(`the checkpoint is of step ${step}, but must be of one from 0 to ${mostSteps.toLocaleString("en")}`);
+  if (!Number.isSafeInteger(step) || step < 0 || step > maxSteps)
+    throw new FileError(`the checkpoint is of step ${step}, but must be of one from 0 to ${maxSteps.toLocaleString("en")}`);
 }
 
-// Of [1, heads, time, time], what the last position attends to, by head.
+// The attention of the last position, by head, from [1, heads, time, time].
 function lastRows({ shape, data }: { readonly shape: readonly number[]; readonly data: ArrayLike<number> }): Float32Array[] {
   const [, heads, time] = shape as [number, number, number];
   return Array.from({ length: heads }, (_, head) => (data as Float32Array).slice((head + 1) * time * time - time, (head + 1) * time * time));
 }
 
-/** For display; sampling is the compiler library's. */
+/** For display; the compiler library has its own for sampling. */
 function softmax(logits: Float32Array): Float32Array {
   const most = logits.reduce((a, b) => Math.max(a, b), -Infinity);
   const powers = logits.map((logit) => Math.exp(logit - most));

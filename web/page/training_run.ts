@@ -2,16 +2,16 @@ import { TextData, UsageError } from "../src/index.js";
 import { type Sample, type SavedRun, saveRun } from "./autosave.js";
 import type { Choice, StepResult, Trainee } from "./trainee.js";
 
-// The training of a model on a text: steps, samples that it writes between them, and autosaves.
+// The training of a model on a text: steps, samples generated between them, and autosaves.
 
 export interface RunView {
-  /** After a step, or when the run begins. */
+  /** Called after a step, and when the run begins. */
   onStep(run: TrainingRun, rate: number | undefined, bytesPerSecond: number | undefined): void;
-  /** Writing begins after these bytes. */
+  /** Called when generation starts after these bytes. */
   onText(prompt: readonly number[]): void;
   onChoice(choice: Choice): void;
   onSample(run: TrainingRun): void;
-  /** Undefined if the browser has no room; then it is not tried again. */
+  /** Undefined if the browser has no room; saving is not tried again then. */
   onSaved(savedAt: number | undefined): void;
   prompt(): string;
 }
@@ -19,15 +19,15 @@ export interface RunView {
 const stepsUnderWay = 3; // submitted before the first of them is read, so that the device is never idle
 const bytesPerSample = 160;
 const leastBytesPerSample = 16;
-const millisecondsPerSample = 2500; // a slow device writes less
-const mostSamples = 48;
+const millisecondsPerSample = 2500; // a slow device generates less
+const maxSamples = 48;
 const leastMillisecondsBetweenSamples = 1500;
-const trainingPerWriting = 4; // writing takes at most a fifth of the time
+const trainingPerWriting = 4; // generation takes at most a fifth of the time
 const millisecondsBetweenSaves = 15_000;
 
 export class TrainingRun {
   running = false;
-  /** Also while what is under way when it pauses is finished and saved. */
+  /** Stays true while pending work is finished and saved after a pause. */
   isTraining = false;
   losses: number[] = [];
   samples: Sample[] = [];
@@ -45,7 +45,7 @@ export class TrainingRun {
     readonly textName: string,
     readonly text: Uint8Array<ArrayBuffer>,
     private readonly view: RunView,
-    /** Whether the browser keeps it. */
+    /** Whether the browser saves the run. */
     private isKept: boolean,
     saved?: SavedRun,
   ) {
@@ -57,7 +57,7 @@ export class TrainingRun {
     this.saved = saved;
   }
 
-  /** Goes on from a checkpoint of another run. */
+  /** Continues from a checkpoint of another run. */
   static async fromCheckpoint(trainee: Trainee, textName: string, text: Uint8Array<ArrayBuffer>, view: RunView, isKept: boolean, checkpoint: Uint8Array<ArrayBuffer>): Promise<TrainingRun> {
     const run = new TrainingRun(trainee, textName, text, view, isKept);
     trainee.load(checkpoint);
@@ -65,7 +65,7 @@ export class TrainingRun {
     return run;
   }
 
-  /** Counts the steps that the model has had before this run. Their losses are not known. */
+  /** Counts the steps that the model had made before this run. Their losses are unknown. */
   async takeSteps(): Promise<void> {
     this.losses = new Array<number>(await this.trainee.steps()).fill(NaN);
   }
@@ -83,36 +83,36 @@ export class TrainingRun {
     this.running = false;
   }
 
-  /** Writes once, between other work. */
+  /** Generates a sample, between other work. */
   write(): Promise<void> {
     return this.inTurn(() => this.writeText(() => !this.closed));
   }
 
-  /** Pauses, and waits for the steps under way. */
+  /** Pauses, and waits for pending steps. */
   async stop(): Promise<void> {
     this.running = false;
     await this.work.catch(() => undefined);
   }
 
-  /** The same; and nothing is shown or saved any more. */
+  /** The same, and stops showing and saving anything. */
   async close(): Promise<void> {
     this.closed = true;
     await this.stop();
   }
 
-  /** Keeps it soon: between steps if it is training. */
+  /** Saves the run soon: between steps if it is training. */
   requestSave(): void {
     if (this.step === 0) return;
     if (this.running) this.isSaveAsked = true;
     else void this.inTurn(() => this.saveNow()).catch(() => undefined);
   }
 
-  /** As it is now, after the steps that were submitted: a session's save is of one moment, so training goes on. */
+  /** A checkpoint after all submitted steps. A session's save is a snapshot, so training can continue meanwhile. */
   checkpoint(): Promise<Uint8Array<ArrayBuffer>> {
     return this.trainee.session.save();
   }
 
-  // One thing at a time, in order; one that fails does not keep the next from being tried.
+  // Runs one task at a time, in order. A failure does not keep the next one from running.
   private inTurn<T>(body: () => Promise<T>): Promise<T> {
     const next = this.work.then(body);
     this.work = next.then(
@@ -159,7 +159,7 @@ export class TrainingRun {
     return performance.now() - this.wroteAt > Math.max(leastMillisecondsBetweenSamples, trainingPerWriting * this.wroteFor);
   }
 
-  /** Continues the prompt while `goesOn`. */
+  /** Continues the prompt while `goesOn` returns true. */
   private async writeText(goesOn: () => boolean): Promise<void> {
     const prompt = this.view.prompt() || "\n";
     const bytes = [...new TextEncoder().encode(prompt)];
@@ -200,8 +200,8 @@ export class TrainingRun {
   }
 }
 
-/** Every second one of the older samples goes when there are too many. */
+/** Drops every second of the older samples when there are too many. */
 function thinned(samples: Sample[]): Sample[] {
-  if (samples.length <= mostSamples) return samples;
+  if (samples.length <= maxSamples) return samples;
   return samples.filter((_, i) => i >= samples.length - 8 || i % 2 === 0);
 }

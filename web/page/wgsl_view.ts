@@ -1,6 +1,6 @@
 import { make } from "./dom.js";
 
-// WGSL with its keywords, types, numbers and comments told apart.
+// Highlights keywords, types, numbers and comments in WGSL.
 
 const pattern =
   /(\/\/[^\n]*)|(@\w+)|\b(fn|let|var|const|if|else|for|while|loop|return|break|continue|switch|case|default|struct|enable|override|true|false)\b|\b(f32|f16|i32|u32|bool|vec[234]\w?|mat\w+|array|atomic|ptr|storage|uniform|workgroup|function|private|read|read_write)\b|\b(\d[\w.]*(?:[eE][-+]?\d+)?[fuih]?)\b/g;

@@ -2,13 +2,13 @@ import { byId, make, makeSvg } from "./dom.js";
 import { readable } from "./texts.js";
 import type { Choice } from "./trainee.js";
 
-// The text that the model writes, what it might have written next at any place, and what it attended to.
+// The generated text, the alternatives at any position, and what the model attended to.
 
 const shownBytes = 8;
 
 interface Cell {
   readonly node: HTMLElement;
-  /** The place of its first byte, and how many it has. */
+  /** The position of its first byte. */
   readonly at: number;
   bytes: number[];
 }
@@ -19,7 +19,7 @@ function nameOf(byte: number): string {
   return names[byte] ?? (byte > 32 && byte < 127 ? String.fromCharCode(byte) : `x${byte.toString(16).padStart(2, "0")}`);
 }
 
-/** A byte that goes on with the character before it. */
+/** A continuation byte of UTF-8. */
 const isContinuation = (byte: number) => byte >= 0x80 && byte < 0xc0;
 
 export class WritingView {
@@ -30,7 +30,7 @@ export class WritingView {
   private bytes: number[] = [];
   private cells: Cell[] = [];
   private choices = new Map<number, Choice>();
-  /** The visitor's choice; undefined: the newest. */
+  /** The position that the visitor chose; undefined: the newest. */
   private pinned: number | undefined;
   private head: readonly [number, number] | undefined;
   private frame = 0;
@@ -41,7 +41,7 @@ export class WritingView {
     this.text.addEventListener("pointerleave", () => this.pin(null));
   }
 
-  /** Writing begins after a prompt. */
+  /** Starts a new text after a prompt. */
   begin(prompt: readonly number[]): void {
     this.bytes = [];
     this.cells = [];
@@ -58,7 +58,7 @@ export class WritingView {
     this.redraw();
   }
 
-  /** A text of which only the letters are known. */
+  /** Shows a text without probabilities and attention. */
   showSample(prompt: string, text: string): void {
     this.begin([...new TextEncoder().encode(prompt)]);
     for (const byte of new TextEncoder().encode(text)) this.append(byte, "written");
@@ -105,7 +105,7 @@ export class WritingView {
     this.drawHeads(choice);
   }
 
-  // Behind each letter, how much the model attended to it: by the chosen head, or by all on average.
+  // Shades each character by the attention of the chosen head, or by the average over all heads.
   private drawShades(place: number, choice: Choice | undefined): void {
     const weights = choice === undefined ? undefined : this.head === undefined ? mean(choice.attention.flat()) : choice.attention[this.head[0]]?.[this.head[1]];
     const most = weights === undefined ? 0 : weights.reduce((a, b) => Math.max(a, b), 1e-6);

@@ -1,7 +1,7 @@
 import { UsageError } from "./errors.js";
 
-// Pages are often plain JavaScript, so what a caller passes in may be of any type: these turn a wrong one into a
-// UsageError that says what was given.
+// Pages are often plain JavaScript, so callers may pass in any type: these functions turn a wrong one into a UsageError
+// that describes what was given.
 
 /** "null", "an Array", "a Float64Array", "the number 0.5": for errors that say what was given. */
 export function described(value: unknown): string {
@@ -21,7 +21,7 @@ function isShared(buffer: ArrayBufferLike): buffer is SharedArrayBuffer {
   return typeName(buffer) === "SharedArrayBuffer";
 }
 
-/** Bytes that the rest of the host can use as they are: a copy if they are shared, which WebGPU does not accept. */
+/** Bytes that the host can use directly: a copy if they are shared, which WebGPU does not accept. */
 export function unshared(bytes: Uint8Array): Uint8Array<ArrayBuffer> {
   return isShared(bytes.buffer) ? new Uint8Array(bytes) : (bytes as Uint8Array<ArrayBuffer>);
 }

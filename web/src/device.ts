@@ -20,7 +20,7 @@ const wantedLimits = [
 ] as const;
 const wantedFeatures: readonly GPUFeatureName[] = ["shader-f16", "subgroups", "timestamp-query"];
 
-// A device of npm `webgpu` crashes the process once its GPU object is collected, so that is never collected.
+// A device of npm `webgpu` crashes the process once its GPU object is garbage-collected, so these are kept forever.
 const gpus = new Set<GPU>();
 
 function noWebGpu(): string {
@@ -30,7 +30,7 @@ function noWebGpu(): string {
   return "there is no WebGPU here";
 }
 
-/** A device with every feature of its adapter that programs use. Throws DeviceError that says what is missing. */
+/** Opens a device with every feature of its adapter that programs use. Throws DeviceError that says what is missing. */
 export async function openDevice(options: OpenDeviceOptions = {}): Promise<GPUDevice> {
   const { gpu: given, powerPreference = "high-performance" } = asOptions(options, "the options of openDevice");
   const gpu = given ?? (globalThis.navigator as Navigator | undefined)?.gpu;
@@ -48,7 +48,7 @@ function wholeWords(bytes: number): number {
   return Math.ceil(bytes / 4) * 4;
 }
 
-/** A device with its pipelines, and whether it is lost. There is one per GPUDevice. */
+/** A device with its pipelines and state. There is one per GPUDevice. */
 export class Gpu {
   private static readonly known = new WeakMap<GPUDevice, Gpu>();
   readonly pipelines = new Pipelines(this);
@@ -80,7 +80,7 @@ export class Gpu {
     if (this.loss !== undefined) throw this.loss;
   }
 
-  /** Waits for work on the device; its loss rejects. */
+  /** Awaits work on the device; rejects if the device is lost. */
   wait<T>(work: Promise<T>): Promise<T> {
     return new Promise<T>((resolve, reject) => {
       if (this.loss !== undefined) {
@@ -103,7 +103,7 @@ export class Gpu {
           resolve(value);
         },
         (error: unknown) => {
-          // A loss rejects pending work before it is announced.
+          // A lost device rejects pending work before it reports the loss.
           setTimeout(() => {
             done();
             reject(error);
@@ -113,7 +113,7 @@ export class Gpu {
     });
   }
 
-  /** Runs `body` at once; an error of the device rejects as a DeviceError. */
+  /** Runs `body` at once; rejects with a DeviceError if the device reports an error. */
   async validated<T>(what: string, body: () => T): Promise<T> {
     this.check();
     this.device.pushErrorScope("out-of-memory");
@@ -145,7 +145,7 @@ export class Gpu {
     this.device.queue.writeBuffer(buffer, offset + whole, rest);
   }
 
-  /** The bytes of a buffer once the work submitted so far is done. */
+  /** Reads a buffer once all submitted work is done. */
   async read(buffer: GPUBuffer, bytes: number, offset = 0): Promise<Uint8Array<ArrayBuffer>> {
     const size = Math.max(4, wholeWords(bytes));
     let staging: GPUBuffer | undefined;
@@ -162,7 +162,7 @@ export class Gpu {
     }
   }
 
-  /** A copy of the first bytes that a mappable buffer holds. */
+  /** A copy of the first bytes of a mappable buffer. */
   async map(staging: GPUBuffer, bytes: number): Promise<Uint8Array<ArrayBuffer>> {
     try {
       await this.wait(staging.mapAsync(GpuUsage.mapRead));
@@ -176,7 +176,7 @@ export class Gpu {
   }
 }
 
-// The values from the standard: outside a browser its globals do not exist.
+// Values from the standard: its globals do not exist outside of browsers.
 export const GpuUsage = {
   mapRead: 0x1,
   readback: 0x1 | 0x8, // MAP_READ | COPY_DST
@@ -209,18 +209,18 @@ export class BufferSet {
     return buffer;
   }
 
-  /** Throws OutOfMemoryError that names the first buffer for which there was no room. */
+  /** Throws OutOfMemoryError that names the first buffer that did not fit. */
   async check(): Promise<void> {
     await Promise.all(this.checks.splice(0));
   }
 
-  /** Takes over the buffers of another set, which is then empty. */
+  /** Takes over the buffers of another set, which becomes empty. */
   take(other: BufferSet): void {
     this.buffers.push(...other.buffers.splice(0));
     this.checks.push(...other.checks.splice(0));
   }
 
-  /** Destroys one of them. */
+  /** Destroys one of the buffers. */
   free(buffer: GPUBuffer): void {
     this.buffers.splice(this.buffers.indexOf(buffer), 1);
     buffer.destroy();
@@ -251,5 +251,5 @@ export function requireSupport(device: GPUDevice, entries: readonly Entry[]): vo
     needLimit("maxComputeWorkgroupStorageSize", most(dispatched.map((step) => step.shader!.workgroupBytes)));
     needLimit("maxBufferSize", most([...entry.arenas, ...entry.buffers.map((buffer) => buffer.bytes)]));
   }
-  if (missing.size > 0) throw new UnsupportedError(`the program needs what this device lacks: ${[...missing].join("; ")}`, [...missing]);
+  if (missing.size > 0) throw new UnsupportedError(`this device lacks what the program needs: ${[...missing].join("; ")}`, [...missing]);
 }

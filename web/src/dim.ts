@@ -1,13 +1,13 @@
 import { FileError, ShapeError } from "./errors.js";
 
-// Sizes as program files write them: numbers, or text such as "2*T+((T+7)//8)" over symbols that inputs bind.
+// Sizes as program files write them: numbers, or expressions such as "2*T+((T+7)//8)" over symbols that inputs bind.
 
 /** The largest value that each symbol may have. */
 export type Bounds = ReadonlyMap<string, number>;
 export type SymbolValues = ReadonlyMap<string, number>;
 
 export interface Dim {
-  /** The name if the size is just a symbol, which an input's shape then binds. */
+  /** The name if the size is just a symbol, which the shape of an input then binds. */
   readonly symbol: string | undefined;
   readonly text: string;
   evaluate(symbols: SymbolValues): number;

@@ -1,5 +1,5 @@
-// One class per kind of error, as in the C++ library. A message names the thing, the place and, where
-// there is one, the remedy.
+// One class per kind of error, as in the C++ library. A message names the object, the place and, where there is one,
+// the remedy.
 
 export class JerboaError extends Error {
   constructor(message: string, options?: ErrorOptions) {
@@ -20,10 +20,10 @@ export class UsageError extends JerboaError {}
 /** A program or a safetensors file that is damaged, or of another version. */
 export class FileError extends JerboaError {}
 
-/** A server that cannot be reached, or that is not able to answer now. */
+/** A server that is unreachable or temporarily unavailable. */
 export class NetworkError extends JerboaError {}
 
-/** A device that is missing, or fails a call. */
+/** A missing device, or a call that it fails. */
 export class DeviceError extends JerboaError {}
 
 /** The device lacks features or limits that the program needs. */
@@ -49,7 +49,7 @@ export class DeviceLostError extends DeviceError {
 /** The device does not have enough memory for a tensor. */
 export class OutOfMemoryError extends DeviceError {}
 
-/** A kernel that the device's compiler refuses. */
+/** A kernel that the device's compiler rejects. */
 export class ShaderError extends DeviceError {
   constructor(
     message: string,
@@ -62,7 +62,7 @@ export class ShaderError extends DeviceError {
   }
 }
 
-/** "a, b and 3 more", or "none": for errors that list what is known. */
+/** "a, b and 3 more", or "none": for errors that list known names. */
 export function listed(names: Iterable<string>): string {
   const all = [...names];
   const most = 12;

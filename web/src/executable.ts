@@ -9,13 +9,13 @@ import { type Tensor, bitsOf, bytesOf } from "./tensor.js";
 
 const uniformAlignment = 256;
 /** Results that stay on the device until they are read; older ones are moved to host memory. */
-const mostUnread = 16;
+const maxUnread = 16;
 
 function wholeWords(bytes: number): number {
   return Math.ceil(bytes / 4) * 4;
 }
 
-/** Where a parameter or state is on the device. */
+/** The location of a parameter or state on the device. */
 export interface Place {
   readonly buffer: GPUBuffer;
   readonly offset: number;
@@ -28,12 +28,15 @@ interface Dispatch {
   readonly bindings: GPUBindGroup;
 }
 
-/** One entry of a session on its device: memory, pipelines and bind groups, made once; each run is one submit. */
+/**
+ * An entry of a session, compiled for its device: memory, pipelines and bind groups, created once. Each run is one
+ * submit.
+ */
 export class Executable {
   private readonly memory: BufferSet;
-  private own: (GPUBuffer | undefined)[] = []; // by buffer; those of the session are not
+  private entryBuffers: (GPUBuffer | undefined)[] = []; // by buffer; those of the session are not
   private buffers: GPUBuffer[] = [];
-  private offsets: number[] = []; // by buffer: where it begins
+  private offsets: number[] = []; // by buffer: its offset
   private sizes: GPUBuffer | undefined;
   private sizesOffsets: number[] = [];
   private sizesBytes = 0;
@@ -52,7 +55,7 @@ export class Executable {
     this.stagings = new StagingPool(gpu);
   }
 
-  /** `storage` gives the memory of parameters and states. Nothing stays allocated if it throws. */
+  /** `storage` returns the memory of parameters and states. Nothing stays allocated if this throws. */
   static async create(gpu: Gpu, entry: Entry, storage: Storage): Promise<Executable> {
     const executable = new Executable(gpu, entry);
     try {
@@ -78,7 +81,7 @@ export class Executable {
       const holds = entry.buffers.find((buffer) => buffer.where === "arena" && buffer.arena === number);
       return this.memory.create(bytes, `the memory of ${holds?.name ?? "nothing"} and others in entry ${entry.name}`);
     });
-    this.own = entry.buffers.map((buffer) => {
+    this.entryBuffers = entry.buffers.map((buffer) => {
       if (buffer.where === "storage" || buffer.where === "pool") return undefined;
       if (buffer.where === "arena") return arenas[buffer.arena]!;
       const made = this.memory.create(buffer.bytes, buffer.name);
@@ -104,13 +107,13 @@ export class Executable {
     );
   }
 
-  /** Makes the bind groups for parameters and states at these places. */
+  /** Creates the bind groups for these locations of parameters and states. */
   bind(storage: Storage): void {
     const { entry } = this;
     this.offsets = entry.buffers.map((buffer) => (buffer.where === "storage" ? storage(buffer.name).offset : buffer.offset));
     this.buffers = entry.buffers.map((buffer, number) => {
       if (buffer.where === "pool") return poolMemory(entry, number, storage);
-      return this.own[number] ?? storage(buffer.name).buffer;
+      return this.entryBuffers[number] ?? storage(buffer.name).buffer;
     });
     this.dispatches = entry.steps.map((step, number) => {
       const compiled = this.pipelines[number];
@@ -148,7 +151,7 @@ export class Executable {
     this.symbols = key;
   }
 
-  /** The session has checked that the inputs match the entry and that the results are the entry's outputs and captures. */
+  /** The session has checked the inputs and the names of the results. */
   async run(inputs: ReadonlyMap<string, Tensor>, symbols: SymbolValues, results: readonly Readable[]): Promise<RunResult> {
     // Everything up to the submit happens before the first await, so runs never interleave.
     const places: ResultPlace[] = [];
@@ -184,7 +187,7 @@ export class Executable {
     });
     this.unread.add(result);
     for (const oldest of this.unread) {
-      if (this.unread.size <= mostUnread) break;
+      if (this.unread.size <= maxUnread) break;
       this.unread.delete(oldest);
       oldest.moveToHost();
     }
@@ -198,7 +201,7 @@ export class Executable {
     });
   }
 
-  /** One run, of which nothing is read, and how many milliseconds each step took. */
+  /** Runs the entry without reading results; returns how many milliseconds each step took. */
   async profile(inputs: ReadonlyMap<string, Tensor>, symbols: SymbolValues): Promise<StepTimes> {
     await this.gpu.validated(`profiling entry ${this.entry.name}`, () => this.writeInputs(inputs, symbols));
     return timeSteps(this.gpu, this.entry.name, this.entry.steps.length, (encoder, number, timestamps) => {
@@ -245,7 +248,7 @@ function poolMemory(entry: Entry, pool: number, storage: Storage): GPUBuffer {
   return storage(entry.buffers.find((buffer) => buffer.pool === pool)!.name).buffer;
 }
 
-// The words of a buffer that hold a strided tensor, from its first element to its last.
+// The words of a buffer that a strided tensor spans, from its first element to its last.
 function placeOf(readable: Readable, symbols: SymbolValues, staged: number): ResultPlace {
   const shape = evaluateShape(readable.shape, symbols);
   const strides = evaluateShape(readable.strides, symbols);

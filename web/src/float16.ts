@@ -1,4 +1,4 @@
-// Bits of 16-bit floats, rounded to nearest, ties to even. NaN is not handled: initial values contain none.
+// 16-bit floats as bits, rounded to nearest, ties to even. NaN is not handled: initial values contain none.
 
 const floats = new Float32Array(1);
 const words = new Uint32Array(floats.buffer);
@@ -24,7 +24,7 @@ export function f32ToF16(value: number): number {
     return sign | ((rounded - 0x38000000) >>> 13);
   }
   floats[0] = value;
-  const units = Math.abs(floats[0]) * 2 ** 24; // of the smallest subnormal, exactly
+  const units = Math.abs(floats[0]) * 2 ** 24; // in units of the smallest subnormal; exact
   const below = Math.floor(units);
   const rest = units - below;
   return sign | (rest > 0.5 || (rest === 0.5 && below % 2 === 1) ? below + 1 : below);

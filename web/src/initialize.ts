@@ -9,7 +9,7 @@ export interface Init {
   readonly width: number;
 }
 
-/** The state of random ops, which begins with the seed. */
+/** The state of random ops, which starts as the seed. */
 const randomState = "rng";
 
 function hash(text: string): bigint {

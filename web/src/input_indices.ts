@@ -2,7 +2,7 @@ import { type Dim, type SymbolValues, evaluateShape } from "./dim.js";
 import { FileError, UsageError } from "./errors.js";
 import type { Tensor } from "./tensor.js";
 
-/** A part of a list of elements, as a strided array. */
+/** A part of a list of elements, in strided form. */
 export interface IndexView {
   readonly shape: readonly Dim[];
   readonly offset: Dim;
@@ -12,9 +12,9 @@ export interface IndexView {
 /** Elements of an input that an op uses as indices into another tensor. */
 export interface InputIndices {
   readonly input: string;
-  /** Each is a part of the one before, the first of the input; none: all elements. */
+  /** Each view selects from the one before, the first from the input; empty: all elements. */
   readonly views: readonly IndexView[];
-  /** Indices must be below it. */
+  /** Indices must be less than this. */
   readonly limit: Dim;
   readonly negativeIsNone: boolean;
   readonly op: string;
@@ -22,7 +22,7 @@ export interface InputIndices {
   readonly site: string;
 }
 
-/** The first and the last element that a strided array reaches, or nothing if it is empty. */
+/** The first and the last element that a strided array covers; undefined if it is empty. */
 export function reach(offset: Dim, strides: readonly Dim[], shape: readonly number[], symbols: SymbolValues): [number, number] | undefined {
   if (shape.includes(0)) return undefined;
   let first = offset.evaluate(symbols);
@@ -35,7 +35,7 @@ export function reach(offset: Dim, strides: readonly Dim[], shape: readonly numb
   return [first, last];
 }
 
-// The elements of a view; throws FileError where one is outside the list.
+// The elements of a view; throws FileError if one is outside the list.
 function part(values: ArrayLike<number>, view: IndexView, input: string, symbols: SymbolValues): number[] {
   const shape = evaluateShape(view.shape, symbols);
   if (shape.some((size) => size < 0)) throw new FileError(`indices of ${input} cannot be [${shape.join(", ")}]`);

@@ -1,6 +1,6 @@
 import { FileError } from "./errors.js";
 
-// Reads untrusted JSON: a field that is missing or of the wrong type is a FileError that names it.
+// Reads untrusted JSON: a missing field, or one of the wrong type, is a FileError that names it.
 
 export type JsonObject = Record<string, unknown>;
 

@@ -1,11 +1,11 @@
 import { isSoftwareDevice } from "./software.js";
 
-// npm `webgpu` looks for results in a loop that never sleeps. A software driver computes on the same cores, of which the loop
-// takes one: on two cores, everything took twice as long. So while a result is awaited, this thread sleeps a little in every
-// turn of the loop; other work of the process is at most that much later.
+// npm `webgpu` polls for results in a loop that never sleeps. A software driver computes on the same cores, of which
+// the loop takes one: on two cores, everything took twice as long. So while a result is awaited, this thread sleeps
+// briefly in every turn of the loop, which delays other work of the process by at most that long.
 
 const napMilliseconds = 0.3;
-const turnsWithout = 8; // what is there at once is not delayed
+const turnsWithout = 8; // results that are ready at once are not delayed
 
 export const isNode = (globalThis as { process?: { versions?: { node?: string } } }).process?.versions?.node !== undefined;
 
@@ -20,7 +20,7 @@ export class Naps {
     this.areNeeded = isNode && isSoftwareDevice(device);
   }
 
-  /** Something is awaited; the function that this returns says that it is there. */
+  /** Call this when awaiting a result; call the returned function when it has arrived. */
   begin(): () => void {
     if (!this.areNeeded) return () => undefined;
     this.turns = 0;

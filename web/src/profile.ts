@@ -1,23 +1,23 @@
 import { type Gpu, GpuUsage } from "./device.js";
 import { UsageError } from "./errors.js";
 
-/** How long the steps of a run took. */
+/** The durations of a run's steps. */
 export interface StepTimes {
-  /** Whether the device measured them. Otherwise each is the time from its submit until it was done, as the host saw it. */
+  /** Whether the device measured them. Otherwise each is the time from submit to completion, measured by the host. */
   readonly areTimestamps: boolean;
-  /** By step; a copy that the device does not measure counts as 0. */
+  /** By step; copies, which the device does not measure, count as 0. */
   readonly milliseconds: readonly number[];
 }
 
-/** Encodes a step; a pass that it begins takes `timestamps`, if there are any. */
+/** Encodes a step; its pass writes `timestamps`, if given. */
 export type EncodeStep = (encoder: GPUCommandEncoder, number: number, timestamps?: GPUComputePassTimestampWrites) => void;
 
-const mostQueries = 4096;
+const maxQueries = 4096;
 
-/** Runs steps in order, with timestamps where the device has them. */
+/** Runs steps in order, with timestamps if the device has them. */
 export async function timeSteps(gpu: Gpu, name: string, count: number, encode: EncodeStep): Promise<StepTimes> {
   if (!gpu.device.features.has("timestamp-query")) return { areTimestamps: false, milliseconds: await timeSubmits(gpu, name, count, encode) };
-  if (2 * count > mostQueries) throw new UsageError(`entry ${name} has ${count} steps; at most ${mostQueries / 2} can be timed`);
+  if (2 * count > maxQueries) throw new UsageError(`entry ${name} has ${count} steps; at most ${maxQueries / 2} can be timed`);
   return { areTimestamps: true, milliseconds: await readTimestamps(gpu, name, count, encode) };
 }
 

@@ -18,7 +18,7 @@ export class Program {
     private readonly file: ProgramFile,
   ) {}
 
-  /** Throws FileError for a damaged file, UnsupportedError that names what the device lacks. */
+  /** Throws FileError for a damaged file, and UnsupportedError that names what the device lacks. */
   static async load(device: GPUDevice, bytes: Uint8Array | ArrayBuffer): Promise<Program> {
     if (typeof device?.createBuffer !== "function") throw new UsageError(`a program is loaded on a GPUDevice, not on ${described(device)}: see openDevice`);
     const gpu = Gpu.of(device);
@@ -35,12 +35,12 @@ export class Program {
     return this.file.storage;
   }
 
-  /** A session has separate storage and compiled entries. Sessions of one device share pipelines. */
+  /** A session has its own storage and compiled entries. Sessions on one device share pipelines. */
   createSession(options: SessionOptions = {}): Promise<Session> {
     return Session.create(this.gpu, this.file, options);
   }
 
-  /** Adds the entries to a session on the same device, which share parameters and states with its others by name. */
+  /** Adds the entries to a session on the same device, where they share parameters and states by name. */
   addTo(session: Session): Promise<void> {
     return session.add(this.file);
   }

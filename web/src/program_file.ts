@@ -6,8 +6,8 @@ import { type JsonObject, asFlag, asIndex, asList, asNumber, asObject, asText, p
 import { hostVersion, readSections } from "./sections.js";
 import { type DType, bitsOf, byteCount, dtypes } from "./tensor.js";
 
-// The sections of a program file for WebGPU; docs/program-files.md describes them. Whatever a file says, a program
-// parsed here stays inside its buffers.
+// The sections of a program file for WebGPU (docs/program-files.md). Whatever a file says, a program that is parsed
+// here stays within its buffers.
 
 /** A parameter or state that entries share and that persists between runs. */
 export interface PersistentTensor {
@@ -25,21 +25,21 @@ export interface Port {
   readonly shape: readonly Dim[];
 }
 
-/** A tensor that can be read after a run: where its elements are in a buffer. */
+/** A tensor that can be read after a run, with its location in a buffer. */
 export interface Readable extends Port {
   readonly buffer: number;
   readonly offset: Dim;
   readonly strides: readonly Dim[];
 }
 
-/** A pool holds adjacent parameters or states; those are buffers within it. */
+/** A pool contains adjacent parameters or states, which are buffers within it. */
 export type BufferPlace = "storage" | "input" | "constant" | "arena" | "pool";
 export interface ProgramBuffer {
   readonly where: BufferPlace;
   readonly name: string;
   readonly constant: Uint8Array | undefined;
   readonly arena: number;
-  /** In the arena or pool. */
+  /** Offset in the arena or pool. */
   readonly offset: number;
   readonly bytes: number;
   /** The pool that contains a parameter or state, or -1. */
@@ -51,14 +51,14 @@ export interface Binding {
   readonly offset: number;
   readonly bytes: number;
   readonly written: boolean;
-  /** Bound for reading and writing, although it is only read. */
+  /** Bound as read-write, although it is only read. */
   readonly readWrite: boolean;
 }
 
 export interface ShaderSource {
   readonly name: string;
   readonly source: string;
-  /** Of a workgroup. */
+  /** Threads per workgroup. */
   readonly threads: number;
   /** Memory that a workgroup shares. */
   readonly workgroupBytes: number;
@@ -76,12 +76,12 @@ export interface Step {
 export interface Entry {
   readonly name: string;
   readonly inputs: readonly Port[];
-  /** What a run checks of them. */
+  /** The checks of a run on its inputs. */
   readonly indices: readonly InputIndices[];
   readonly outputs: readonly Readable[];
   readonly captures: readonly Readable[];
   readonly buffers: readonly ProgramBuffer[];
-  /** Their sizes in bytes. */
+  /** Sizes in bytes. */
   readonly arenas: readonly number[];
   readonly steps: readonly Step[];
   readonly usesF16: boolean;
@@ -94,9 +94,9 @@ export interface ProgramFile {
   readonly entries: readonly Entry[];
 }
 
-/** No buffer is larger. */
-const mostBytes = 2 ** 40;
-const mostWorkgroups = 65535 ** 2;
+/** The maximum size of a buffer. */
+const maxBytes = 2 ** 40;
+const maxWorkgroups = 65535 ** 2;
 const places: readonly BufferPlace[] = ["storage", "input", "constant", "arena", "pool"];
 const initKinds = ["constant", "normal", "uniform"] as const;
 
@@ -107,7 +107,7 @@ function asDType(value: unknown, what: string): DType {
 }
 
 class Reader {
-  /** Values of the symbols at both ends of their ranges. */
+  /** The symbols at both ends of their ranges. */
   private readonly corners: readonly SymbolValues[];
 
   constructor(
@@ -137,7 +137,7 @@ class Reader {
     };
     const isParameter = asFlag(row["is_param"], `${name}: is_param`);
     const sizes = evaluateShape(shape, noSymbols);
-    if (sizes.some((size) => size < 0) || byteCount(dtype, sizes) > mostBytes) throw new FileError(`${name} cannot be [${sizes.join(", ")}]`);
+    if (sizes.some((size) => size < 0) || byteCount(dtype, sizes) > maxBytes) throw new FileError(`${name} cannot be [${sizes.join(", ")}]`);
     return { name, dtype, shape: sizes, isParameter, init };
   }
 
@@ -154,7 +154,7 @@ class Reader {
     const row = asObject(value, "a buffer");
     const name = asText(row["name"], "a buffer's name");
     const where = places[asIndex(row["where"], `${name}: where`, places.length)]!;
-    const bytes = asIndex(row["bytes"], `${name}: bytes`, mostBytes);
+    const bytes = asIndex(row["bytes"], `${name}: bytes`, maxBytes);
     if (where === "arena") {
       const arena = asIndex(row["arena"], `${name}: arena`, arenas.length);
       const offset = asIndex(row["offset"], `${name}: offset`);
@@ -195,8 +195,8 @@ class Reader {
       const fields = asObject(item, `${label}: a binding`);
       const binding = {
         buffer: asIndex(fields["buffer"], `${label}: buffer`, buffers.length),
-        offset: asIndex(fields["offset"], `${label}: offset`, mostBytes),
-        bytes: asIndex(fields["bytes"], `${label}: bytes`, mostBytes),
+        offset: asIndex(fields["offset"], `${label}: offset`, maxBytes),
+        bytes: asIndex(fields["bytes"], `${label}: bytes`, maxBytes),
         written: asFlag(fields["written"], `${label}: written`),
         readWrite: asFlag(fields["read_write"], `${label}: read_write`),
       };
@@ -217,7 +217,7 @@ class Reader {
     };
     for (const symbols of this.corners) {
       const workgroups = step.workgroups.evaluate(symbols);
-      if (workgroups < 0 || workgroups > mostWorkgroups) throw new FileError(`${label}: ${workgroups} workgroups are out of range`);
+      if (workgroups < 0 || workgroups > maxWorkgroups) throw new FileError(`${label}: ${workgroups} workgroups are out of range`);
       for (const size of step.sizes)
         if (Math.abs(size.evaluate(symbols)) > 0xffffffff) throw new FileError(`${label}: ${size.text} does not fit u32`);
     }
@@ -246,7 +246,7 @@ class Reader {
     };
   }
 
-  /** `value` is what every host needs of an entry, `code` what a GPU runs, `indices` what it checks of the inputs. */
+  /** `value` is the part of an entry for every host, `code` that for a GPU, and `indices` the checks of its inputs. */
   entry(value: unknown, code: unknown, indices: unknown, storage: ReadonlyMap<string, PersistentTensor>): Entry {
     const row = asObject(value, "an entry");
     const name = asText(row["name"], "an entry's name");
@@ -254,7 +254,7 @@ class Reader {
     const gpu = asObject(code, `${name}: its code`);
     const list = (object: JsonObject, field: string) => asList(object[field], `${name}: ${field}`);
     const inputs = list(row, "inputs").map((item) => this.port(item));
-    const arenas = list(memory, "arenas").map((bytes) => asIndex(bytes, `${name}: an arena`, mostBytes + 1));
+    const arenas = list(memory, "arenas").map((bytes) => asIndex(bytes, `${name}: an arena`, maxBytes + 1));
     const constants = list(row, "constants").map((item) => this.constant(item));
     const rows = list(memory, "buffers");
     const buffers = rows.map((item) => this.buffer(item, arenas, constants, rows.length));
@@ -278,7 +278,7 @@ class Reader {
         name: asText(shader["name"], "a shader's name"),
         source: asText(shader["source"], "a shader's source"),
         threads: asIndex(shader["threads"], `${name}: threads`, 2 ** 31, 1),
-        workgroupBytes: asIndex(shader["workgroup_bytes"], `${name}: workgroup_bytes`, mostBytes),
+        workgroupBytes: asIndex(shader["workgroup_bytes"], `${name}: workgroup_bytes`, maxBytes),
       };
     });
     return {
@@ -302,7 +302,7 @@ export function allocated(bytes: number): number {
   return Math.max(16, Math.ceil(bytes / 16) * 16);
 }
 
-// Everything read after a run lies inside its buffer.
+// Checks that everything that is read after a run lies inside its buffer.
 function checkReadable(readable: Readable, buffer: ProgramBuffer, symbols: SymbolValues): void {
   if (bitsOf(readable.dtype) < 16) throw new FileError(`${readable.name} is ${readable.dtype}, which cannot be read after a run`);
   const shape = evaluateShape(readable.shape, symbols);
@@ -329,12 +329,12 @@ function checkRequirements(json: JsonObject): void {
   asList(json["subgroup_matrices"], "the subgroup matrices"); // those that steps use are checked against the device
 }
 
-/** Throws FileError that says what is wrong with a file that is damaged, of another version, or not for WebGPU. */
+/** Throws FileError for a file that is damaged, of another version, or not for WebGPU. */
 export function readProgramFile(bytes: Uint8Array): ProgramFile {
   try {
     return decode(bytes);
   } catch (error) {
-    if (error instanceof ShapeError) throw new FileError(error.message); // sizes that cannot be counted
+    if (error instanceof ShapeError) throw new FileError(error.message); // sizes that overflow
     throw error;
   }
 }

@@ -4,15 +4,15 @@ import { bf16ToF32, f16ToF32 } from "./float16.js";
 import type { Readable } from "./program_file.js";
 import { type Tensor, bitsOf, elementCount, fromBytes, typeText } from "./tensor.js";
 
-/** Where an output is in the copy that a run leaves behind. */
+/** The location of an output in a run's copy of the results. */
 export interface ResultPlace {
   readonly readable: Readable;
   readonly shape: readonly number[];
   /** In elements. */
   readonly strides: readonly number[];
-  /** Of the first element, in elements from the start of the copy. */
+  /** Position of the first element in the copy, in elements. */
   readonly start: number;
-  /** Bytes: from where in the program's buffer, how many, to where in the copy. */
+  /** Offset in the program's buffer, length, and offset in the copy, in bytes. */
   readonly from: number;
   readonly bytes: number;
   readonly staged: number;
@@ -28,7 +28,7 @@ export class RunResult {
     private readonly staging: GPUBuffer,
     private readonly stagedBytes: number,
     places: readonly ResultPlace[],
-    /** Called once, when the buffer is no longer needed, with whether it can be used again. */
+    /** Called once, when the buffer is no longer needed, with whether it can be reused. */
     private readonly release: (reusable: boolean) => void,
   ) {
     this.places = new Map(places.map((place) => [place.readable.name, place]));
@@ -48,7 +48,7 @@ export class RunResult {
     return gather(await this.bytes!, place);
   }
 
-  /** The only element of an output that has one, such as a loss. */
+  /** The only element of a scalar output, such as a loss. */
   async number(name: string): Promise<number> {
     const { dtype, shape, data } = await this.read(name);
     if (data.length !== 1) throw new UsageError(`${name} is ${typeText(dtype, shape)}, not one number`);
@@ -56,14 +56,14 @@ export class RunResult {
     return dtype === "bf16" ? bf16ToF32(data[0]!) : data[0]!;
   }
 
-  /** Copies everything to host memory once the device is done, and frees what it holds on the device. */
+  /** Copies everything to host memory once the device is done, and frees the device memory. */
   moveToHost(): void {
     if (this.bytes !== undefined) return;
     this.bytes = this.take();
-    this.bytes.catch(() => undefined); // told to whoever reads
+    this.bytes.catch(() => undefined); // reported to readers
   }
 
-  /** Frees the device memory that a result holds until it is read. */
+  /** Frees the device memory of an unread result. */
   destroy(): void {
     if (this.bytes !== undefined) return;
     this.bytes = Promise.reject(new UsageError("the result was destroyed"));
@@ -73,7 +73,7 @@ export class RunResult {
 
   private find(name: string): ResultPlace {
     const place = this.places.get(name);
-    if (place === undefined) throw new UsageError(`the run has no output or capture ${name}; there are ${listed(this.names)}`);
+    if (place === undefined) throw new UsageError(`the run has no output or capture ${name}; available: ${listed(this.names)}`);
     return place;
   }
 

@@ -3,7 +3,7 @@ import { FileError, UsageError } from "./errors.js";
 import { asIndex, asList, asObject, asText, parseJson } from "./json_fields.js";
 import { type DType, type Tensor, byteCount, bytesOf, checkTensor, fromBytes } from "./tensor.js";
 
-// safetensors files: the length of a JSON header as 8 bytes, the header, the tensors' bytes.
+// safetensors files: the length of a JSON header as 8 bytes, the header, and the tensors' bytes.
 
 export interface SafeTensors {
   readonly tensors: ReadonlyMap<string, Tensor>;
@@ -23,7 +23,7 @@ const nameOf: Readonly<Record<DType, string | undefined>> = {
 };
 const lengthBytes = 8;
 
-/** The header and the bytes after it, of a file that begins with the header's length. */
+/** The header and the bytes after it, in a file that begins with the header's length. */
 export function splitHeader(bytes: Uint8Array, start: number): { header: string; rest: Uint8Array } {
   const place = start + lengthBytes;
   if (bytes.length < place) throw new FileError("the header is cut off");
@@ -32,7 +32,7 @@ export function splitHeader(bytes: Uint8Array, start: number): { header: string;
   return { header: new TextDecoder().decode(bytes.subarray(place, place + length)), rest: bytes.subarray(place + length) };
 }
 
-/** Throws FileError for a file that is damaged, or that holds a type that programs do not have. */
+/** Throws FileError for a file that is damaged, or that has a type which programs do not support. */
 export function readSafetensors(bytes: Uint8Array): SafeTensors {
   const { header, rest } = splitHeader(asBytes(bytes, "a safetensors file"), 0);
   const tensors = new Map<string, Tensor>();

@@ -1,7 +1,7 @@
 import { FileError } from "./errors.js";
 
-// The container of a program file: a header, a table of typed sections, the sections. docs/program-files.md has the
-// layout.
+// The container of a program file: a header, a table of typed sections, the sections. docs/program-files.md describes
+// the layout.
 
 /** The format that this version reads. */
 export const programFormat = 5;
@@ -13,7 +13,7 @@ const headerBytes = 24;
 const rowBytes = 32;
 const requiredFlag = 1;
 const knownKinds: readonly string[] = ["NEED", "PROG", "CPU ", "GPU ", "INDX", "DATA"];
-/** Reserved for steps that repeat. */
+/** Reserved for repeated steps. */
 const loops = "LOOP";
 
 export interface Section {
@@ -28,14 +28,14 @@ const crcTable = Uint32Array.from({ length: 256 }, (_, i) => {
   return value;
 });
 
-/** CRC-32 as in gzip and PNG, of pieces that follow each other. */
+/** CRC-32 as in gzip and PNG, over consecutive pieces. */
 export function crc32(...pieces: readonly Uint8Array[]): number {
   let value = 0xffffffff;
   for (const piece of pieces) for (const byte of piece) value = crcTable[(value ^ byte) & 0xff]! ^ (value >>> 8);
   return ~value >>> 0;
 }
 
-// Printable characters only.
+// Keeps printable characters only.
 function textOf(bytes: Uint8Array): string {
   return Array.from(bytes, (byte) => (byte >= 32 && byte < 127 ? String.fromCharCode(byte) : "?")).join("");
 }
@@ -94,7 +94,7 @@ export function readSections(bytes: Uint8Array): Section[] {
   return sections;
 }
 
-/** The file that holds these sections, for tools and tests. */
+/** Writes a file with these sections, for tools and tests. */
 export function writeSections(sections: readonly Section[], leastHost: readonly number[] = hostVersion): Uint8Array {
   const aligned = (bytes: number) => Math.ceil(bytes / 8) * 8;
   const places: number[] = [];

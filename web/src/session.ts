@@ -15,9 +15,9 @@ import { type Tensor, type TensorData, asShape, byteCount, bytesOf, checkData, c
 export interface SessionOptions {
   /** A safetensors file: every parameter, or a checkpoint saved by a session. By default they are initialised from the seed. */
   readonly parameters?: Uint8Array | undefined;
-  /** Of initial values and of random ops. */
+  /** For initial values and random ops. */
   readonly seed?: number | bigint;
-  /** The entries to compile; by default all. Others take no memory. */
+  /** The entries to compile, all by default. Others take no memory. */
   readonly entries?: readonly string[];
   /** If false, parameters and states are zeros until they are uploaded. */
   readonly initialise?: boolean;
@@ -34,14 +34,14 @@ export type Input = Tensor | TensorData;
 
 interface Slot extends Place {
   readonly tensor: PersistentTensor;
-  /** Next to others, because an entry needs that. */
+  /** Adjacent to others, because an entry requires it. */
   readonly isPooled: boolean;
 }
 
-/** Of the names of states in a checkpoint. */
+/** Prefix of states' names in checkpoints. */
 export const statePrefix = "jerboa.state/";
 const gradientPrefix = "grad/";
-/** States that are f16 copies of parameters, for products in mixed precision: neither listed nor saved. */
+/** States that are f16 copies of parameters, for products in mixed precision; neither listed nor saved. */
 const halfCopyPrefix = "f16/";
 const isHalfCopy = (tensor: PersistentTensor) => !tensor.isParameter && tensor.name.startsWith(halfCopyPrefix);
 const checkpointFormat = "jerboa.checkpoint";
@@ -53,7 +53,7 @@ export class Session {
   private readonly reserved = new Set<string>(); // names of entries that are being added
   private readonly memory: BufferSet;
   private adding: Promise<void> = Promise.resolve();
-  private moves = 0; // of parameters and states so far
+  private moves = 0; // how often parameters and states have moved
   private seed = 0n;
   private destroyed = false;
 
@@ -64,7 +64,7 @@ export class Session {
     this.memory = new BufferSet(gpu);
   }
 
-  /** Nothing stays allocated if it throws. See Program.createSession. */
+  /** Nothing stays allocated if this throws. See Program.createSession. */
   static async create(gpu: Gpu, file: ProgramFile, options: SessionOptions): Promise<Session> {
     const { parameters, seed = 0, entries: names, initialise = true } = asOptions(options, "the options of createSession");
     const entries = chosen(file.entries, asNames(names, "entries"));
@@ -88,7 +88,7 @@ export class Session {
    */
   async add(file: ProgramFile): Promise<void> {
     this.check();
-    // One after another, because each builds on where the ones before have put things.
+    // One after another, because each depends on where the previous ones have put storage.
     const stored = this.adding.then(() => this.addChecked(file));
     this.adding = stored.catch(() => undefined);
     await stored;
@@ -138,7 +138,7 @@ export class Session {
     return this.submit(entry, inputs, options);
   }
 
-  /** The same, but what is wrong with the call is thrown at once: if this returns, the run is submitted. */
+  /** The same, but throws errors in the call at once: if it returns, the run is submitted. */
   submit(entry: string, inputs: Readonly<Record<string, Input>> = {}, options: RunOptions = {}): Promise<RunResult> {
     const { executable, tensors, symbols } = this.prepared(entry, inputs);
     const definition = executable.entry;
@@ -146,7 +146,7 @@ export class Session {
     const captures = (asNames(names, "captures") ?? []).map((name) => {
       const found = definition.captures.find((capture) => capture.name === name);
       if (found === undefined)
-        throw new UsageError(`entry ${entry}: no capture is named ${name}; there are ${listed(definition.captures.map((one) => one.name))}`);
+        throw new UsageError(`entry ${entry}: no capture is named ${name}; available: ${listed(definition.captures.map((one) => one.name))}`);
       return found;
     });
     const chosenOutputs = asNames(wanted, "outputs");
@@ -164,13 +164,13 @@ export class Session {
     this.check();
     const executable = this.executables.get(entry);
     if (executable === undefined)
-      throw new UsageError(`the session has no entry ${entry}; there are ${listed(this.entryNames)}`);
+      throw new UsageError(`the session has no entry ${entry}; available: ${listed(this.entryNames)}`);
     const { tensors, symbols } = checkInputs(executable.entry, asOptions(inputs, `entry ${entry}: inputs`));
     checkInputIndices(executable.entry.indices, tensors, symbols);
     return { executable, tensors, symbols };
   }
 
-  /** Replaces parameters or states, all of those named or none. */
+  /** Replaces parameters or states; if one fails, none is replaced. */
   upload(values: ReadonlyMap<string, Tensor>): void {
     this.check();
     if (!(values instanceof Map)) throw new UsageError(`an upload takes a Map from names to tensors, not ${described(values)}`);
@@ -178,7 +178,7 @@ export class Session {
     for (const [name, value] of values) this.write(this.slots.get(name)!, value);
   }
 
-  /** Replaces some of a parameter's or state's bytes, which are in the layout of its type. */
+  /** Replaces some bytes of a parameter or state, given in the layout of its type. */
   uploadBytes(name: string, bytes: Uint8Array, offset = 0): void {
     this.check();
     const { tensor, buffer, offset: start } = this.slot(name);
@@ -188,7 +188,7 @@ export class Session {
     this.gpu.write(buffer, bytes, start + offset);
   }
 
-  /** A parameter or state once the runs so far are done. */
+  /** Reads a parameter or state once all earlier runs are done. */
   async download(name: string): Promise<Tensor> {
     this.check();
     const { tensor, buffer, offset } = this.slot(name);
@@ -203,7 +203,7 @@ export class Session {
   /** Parameters and states as one safetensors file, which Session::load of the C++ library reads too. */
   async save(): Promise<Uint8Array<ArrayBuffer>> {
     const { seed } = this;
-    // Both begin before anything is awaited, so that they are of the same moment whatever is run in the meantime.
+    // Both begin before anything is awaited, so that they are consistent whatever is run meanwhile.
     const [tensors, states] = await Promise.all([this.downloadAll(this.parameterNames), this.downloadAll(this.stateNames)]);
     for (const [name, value] of states) tensors.set(statePrefix + name, value);
     return writeSafetensors(tensors, new Map([["format", checkpointFormat], ["seed", String(seed)]]));
@@ -257,7 +257,7 @@ export class Session {
   }
 
   private async addStorage(file: ProgramFile, entries: readonly Entry[]): Promise<void> {
-    const memory = new BufferSet(this.gpu); // freed if not all of it can be had
+    const memory = new BufferSet(this.gpu); // freed if not all of it can be allocated
     let slots: readonly Slot[];
     try {
       const pooled = poolPlaces(entries, this.slots, memory);
@@ -273,8 +273,7 @@ export class Session {
       throw error;
     }
     this.memory.take(memory);
-    // From here on nothing is awaited until all have moved: what is uploaded before moves too, and what is uploaded later
-    // goes to the new place.
+    // From here on nothing is awaited until all have moved: earlier uploads move, too, and later ones go to the new place.
     const added: Slot[] = [];
     const moves: { readonly from: Slot; readonly to: Slot }[] = [];
     for (const slot of slots) {
@@ -287,7 +286,7 @@ export class Session {
     if (moves.length > 0) await this.move(moves);
   }
 
-  // Values of tensors that have become members of a pool follow them, and entries are bound to their new places.
+  // Moves the values of tensors that have joined a pool, and binds entries to the new locations.
   private async move(moves: readonly { readonly from: Slot; readonly to: Slot }[]): Promise<void> {
     ++this.moves;
     await this.gpu.validated("moving parameters", () => {
@@ -304,7 +303,7 @@ export class Session {
 
   private readonly place = (name: string): Place => this.slots.get(name)!;
 
-  // All of them, or if one fails none.
+  // Adds all of them or, if one fails, none.
   private async addExecutables(entries: readonly Entry[]): Promise<void> {
     const before = this.moves;
     const outcomes = await Promise.allSettled(entries.map((entry) => Executable.create(this.gpu, entry, this.place)));
@@ -357,7 +356,7 @@ export class Session {
   private slot(name: string): Slot {
     const slot = this.slots.get(name);
     if (slot === undefined)
-      throw new UsageError(`no parameter or state is named ${name}; there are ${listed(this.slots.keys())}`);
+      throw new UsageError(`no parameter or state is named ${name}; available: ${listed(this.slots.keys())}`);
     return slot;
   }
 
@@ -372,7 +371,7 @@ function chosen(entries: readonly Entry[], names: readonly string[] | undefined)
     names?.map((name) => {
       const found = entries.find((entry) => entry.name === name);
       if (found === undefined)
-        throw new UsageError(`the program has no entry ${name}; there are ${listed(entries.map((entry) => entry.name))}`);
+        throw new UsageError(`the program has no entry ${name}; available: ${listed(entries.map((entry) => entry.name))}`);
       return found;
     }) ?? entries
   );
@@ -402,7 +401,7 @@ function checkInputs(entry: Entry, inputs: Readonly<Partial<Record<string, Input
   for (const port of entry.inputs) {
     const given = asTensor(entry, port, inputs[port.name]!);
     tensors.set(port.name, given);
-    // A size that is just a symbol binds it; the first input with the symbol decides.
+    // A size that is just a symbol binds it; the first input with that symbol counts.
     port.shape.forEach((dim, axis) => {
       const size = given.shape[axis];
       if (dim.symbol !== undefined && size !== undefined && !symbols.has(dim.symbol)) symbols.set(dim.symbol, size);
@@ -438,8 +437,8 @@ function asTensor(entry: Entry, port: Port, given: Input): Tensor {
   }
 }
 
-// Buffers for parameters and states that an entry needs adjacent, and the offset of each. Those that `slots` already has
-// adjacent in the same way stay there.
+// Allocates buffers for parameters and states that an entry needs adjacent, and returns their locations. Those that are
+// already adjacent in the same order stay where they are.
 function poolPlaces(entries: readonly Entry[], slots: ReadonlyMap<string, Slot>, memory: BufferSet): Map<string, Place> {
   const places = new Map<string, Place>();
   const known = new Set<string>();
@@ -448,7 +447,7 @@ function poolPlaces(entries: readonly Entry[], slots: ReadonlyMap<string, Slot>,
       if (pool.where !== "pool") return;
       const members = entry.buffers.filter((buffer) => buffer.pool === number);
       const layout = JSON.stringify([pool.bytes, members.map((member) => [member.name, member.offset]).sort()]);
-      if (known.has(layout)) return; // another entry needs the same
+      if (known.has(layout)) return; // shared with another entry
       known.add(layout);
       const there = members.map((member) => slots.get(member.name));
       const isThere = there.every((slot, i) => slot?.isPooled && slot.buffer === there[0]!.buffer && slot.offset === members[i]!.offset);

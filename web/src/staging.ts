@@ -1,11 +1,11 @@
 import { type Gpu, GpuUsage } from "./device.js";
 
-/** Free buffers that are kept. */
-const mostFree = 4;
+/** How many free buffers are kept. */
+const maxFree = 4;
 const smallest = 256;
 const largeStep = 2 ** 20;
 
-// Few sizes, so that the results of different shapes can use the same buffers.
+// Few distinct sizes, so that results of different shapes can share buffers.
 function rounded(bytes: number): number {
   if (bytes > largeStep) return Math.ceil(bytes / largeStep) * largeStep;
   return Math.max(smallest, 2 ** Math.ceil(Math.log2(Math.max(1, bytes))));
@@ -13,7 +13,7 @@ function rounded(bytes: number): number {
 
 /** Buffers through which results are read back. Creating them is slow, so a few that are free are kept. */
 export class StagingPool {
-  private readonly free: GPUBuffer[] = []; // the one used last is last
+  private readonly free: GPUBuffer[] = []; // most recently used last
   private destroyed = false;
 
   constructor(private readonly gpu: Gpu) {}
@@ -29,10 +29,10 @@ export class StagingPool {
 
   give(buffer: GPUBuffer): void {
     this.free.push(buffer);
-    while (this.free.length > (this.destroyed ? 0 : mostFree)) this.free.shift()!.destroy();
+    while (this.free.length > (this.destroyed ? 0 : maxFree)) this.free.shift()!.destroy();
   }
 
-  /** What is given back later is destroyed at once. */
+  /** Buffers that are returned later are destroyed at once. */
   destroy(): void {
     this.destroyed = true;
     for (const buffer of this.free.splice(0)) buffer.destroy();

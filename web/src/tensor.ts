@@ -8,7 +8,7 @@ export type DType = (typeof dtypes)[number];
 /** f16 and bf16 elements are 16-bit patterns, booleans 32-bit 0 or 1, two int4 share a byte. */
 export type TensorData = Float32Array | Int32Array | Uint32Array | Uint16Array | Int8Array | Uint8Array;
 
-/** A tensor in host memory: what goes into a session and what comes out of it. */
+/** A tensor in host memory: an input or output of a session. */
 export interface Tensor {
   readonly dtype: DType;
   readonly shape: readonly number[];
@@ -43,7 +43,7 @@ export function byteCount(dtype: DType, shape: readonly number[]): number {
   return Math.ceil((elementCount(shape) * bitsOf(dtype)) / 8);
 }
 
-/** The elements of a copy of the bytes. */
+/** A tensor with a copy of these bytes. */
 export function fromBytes(dtype: DType, shape: readonly number[], bytes: Uint8Array): Tensor {
   return { dtype, shape: [...shape], data: new rows[dtype].array(new Uint8Array(bytes).buffer) };
 }
@@ -68,7 +68,7 @@ export function checkTensor(value: unknown, what: string): asserts value is Tens
   const fields = (typeof value === "object" && value !== null ? value : {}) as Partial<Tensor>;
   if (fields.dtype === undefined || !Array.isArray(fields.shape))
     throw new UsageError(`${what} must be a tensor, with dtype, shape and data, not ${described(value)}`);
-  if (!dtypes.includes(fields.dtype)) throw new UsageError(`${what} has the unknown type ${String(fields.dtype)}; there are ${dtypes.join(", ")}`);
+  if (!dtypes.includes(fields.dtype)) throw new UsageError(`${what} has the unknown type ${String(fields.dtype)}; available: ${dtypes.join(", ")}`);
   checkData(fields.data, fields.dtype, asShape(fields.shape, `the shape of ${what}`), what);
 }
 

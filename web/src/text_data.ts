@@ -9,7 +9,7 @@ export interface TextDataOptions {
   readonly seed?: number;
 }
 
-/** Windows of a text's bytes at random offsets, the same as TextData of the C++ library for the same seed. */
+/** Windows of a text's bytes at random offsets, the same as those of TextData in the C++ library for the same seed. */
 export class TextData {
   private readonly bytes: Uint8Array;
   private readonly batchSize: number;

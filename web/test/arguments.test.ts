@@ -4,7 +4,7 @@ import { test } from "node:test";
 import { Program, TextData, UsageError, openDevice, readSafetensors, tensor, writeSafetensors } from "../src/index.js";
 import { readCase, withDevice } from "./support.js";
 
-// Plain JavaScript can pass anything: each mistake is a UsageError that says what was given, never a TypeError.
+// Plain JavaScript can pass anything: each mistake is a UsageError that describes the argument, never a TypeError.
 
 const program = await readCase("regression")("program.jerboa");
 const x = tensor(Float32Array.from({ length: 60 }, (_, i) => Math.sin(i)), [10, 6]);
@@ -64,7 +64,7 @@ test("seeds, entries, files and uploads of the wrong type are named", () =>
     await refused(() => session.upload(new Map([["up", any(null)]])), /up must be a tensor, .* not null/);
     await refused(() => session.upload(new Map([["up", { ...up, data: new Int32Array(144) }]])), /up is f32\[24, 6\], .* given an Int32Array/);
     await refused(() => session.upload(new Map([["up", { ...up, data: any(undefined) }]])), /given undefined/);
-    await refused(() => session.upload(new Map([["up", { ...up, dtype: any("f64") }]])), /unknown type f64; there are f32/);
+    await refused(() => session.upload(new Map([["up", { ...up, dtype: any("f64") }]])), /unknown type f64; available: f32/);
     await refused(() => session.reset(0.25), /a seed must be a whole number, not the number 0.25/);
     await refused(() => session.load(any(null)), /must be a Uint8Array/);
     assert.deepEqual(await session.download("up"), up);
@@ -84,7 +84,7 @@ test("texts and tensors of the wrong type are named", async () => {
   await refused(() => tensor(new Float32Array(2), [-2]), /not the number -2/);
 });
 
-test("memory that threads share is accepted wherever bytes and numbers are", () =>
+test("shared memory is accepted wherever bytes and numbers are", () =>
   withDevice(async (device) => {
     const shared = <T extends Float32Array | Uint8Array>(data: T): T => {
       const copy = new (data.constructor as new (buffer: SharedArrayBuffer) => T)(new SharedArrayBuffer(data.byteLength));

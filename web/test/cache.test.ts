@@ -8,7 +8,7 @@ import { type WeightsJob, loadWeights } from "../src/language/weights.js";
 import { goldenFiles } from "./golden_model.js";
 import { withDevice } from "./support.js";
 
-// The cache of models, on a private file system and locks as browsers have them; Node has neither.
+// The cache of models, with fakes of the browser's private file system and locks, which Node lacks.
 
 class FakeFile {
   readonly kind = "file";
@@ -60,14 +60,14 @@ class FakeFolder {
 
 class Disk {
   quota = Number.POSITIVE_INFINITY;
-  failure: string | undefined; // of everything that is written
-  held = 0; // writes that have waited at the gate
+  failure: string | undefined; // fails all writes
+  held = 0; // writes that waited at the gate
   private gate: Promise<void> | undefined;
   openGate = () => {};
   readonly root = new FakeFolder(this);
   used = () => this.root.used();
 
-  /** Everything that is written from now on waits until the gate is opened. */
+  /** Blocks all further writes until the gate is opened. */
   closeGate(): void {
     this.gate = new Promise((resolve) => {
       this.openGate = () => {
@@ -85,7 +85,7 @@ class Disk {
   }
 }
 
-/** Locks of one thread: whoever asks for a name waits for those before. */
+/** Locks within one thread: requests for a name are granted one after another. */
 class FakeLocks {
   readonly asked: string[] = [];
   private readonly last = new Map<string, Promise<unknown>>();
@@ -121,7 +121,7 @@ const address = "https://models.test/tiny/";
 const bytes = (size: number) => new Uint8Array(size).fill(7);
 const openFolder = async () => (await ModelFolder.open(address, "f32"))!;
 
-test("what was kept is found again, and damage is noticed", async () => {
+test("cached files are found again, and damage is noticed", async () => {
   await (await openFolder()).put("0", bytes(100));
   assert.deepEqual(await (await openFolder()).get("0"), bytes(100));
   const [folder] = (disk.root.children.get("jerboa-models") as FakeFolder).children.values();
@@ -129,7 +129,7 @@ test("what was kept is found again, and damage is noticed", async () => {
   assert.equal(await (await openFolder()).get("0"), undefined);
 });
 
-test("of two files for one part neither is used", async () => {
+test("if two files exist for one part, neither is used", async () => {
   const folder = await openFolder();
   for (const key of ["0", "1"]) await folder.put(key, bytes(100));
   await folder.markComplete();
@@ -144,7 +144,7 @@ test("of two files for one part neither is used", async () => {
   assert.ok([...children.keys()].every((name) => !name.startsWith("0.") && name !== "complete"), "they are removed");
 });
 
-test("a folder that is closed finishes the write under way, and takes no more", async () => {
+test("a closed folder finishes the pending write, and accepts no more", async () => {
   const folder = await openFolder();
   disk.closeGate();
   const first = folder.put("0", bytes(10));
@@ -161,7 +161,7 @@ test("a folder that is closed finishes the write under way, and takes no more", 
   assert.deepEqual([...(kept as FakeFolder).children.keys()].map((name) => name.split(".")[0]).sort(), ["0", "model"]);
 });
 
-test("a full disk leaves parts out, and the model incomplete, until there is room", async () => {
+test("a full disk leaves the cached model incomplete until there is room", async () => {
   const folder = await openFolder();
   disk.quota = disk.used() + 250;
   for (const key of ["0", "1", "2"]) await folder.put(key, bytes(100));
@@ -179,13 +179,13 @@ test("a full disk leaves parts out, and the model incomplete, until there is roo
   assert.deepEqual((await listCachedModels()).map(({ isComplete }) => isComplete), [true]);
 });
 
-test("a disk without any room is like no cache at all", async () => {
+test("a full disk is like having no cache", async () => {
   disk.quota = 0;
   assert.equal(await ModelFolder.open(address, "f32"), undefined);
   assert.deepEqual(await listCachedModels(), []);
 });
 
-test("what another version of the package has left is not used", async () => {
+test("files of another version of the package are not used", async () => {
   const folder = await openFolder();
   await folder.put("0", bytes(100));
   await folder.markComplete();
@@ -200,7 +200,7 @@ test("what another version of the package has left is not used", async () => {
   assert.deepEqual(await (await openFolder()).get("0"), bytes(5));
 });
 
-test("parameters that are made in another way are made again, and the model's files stay", async () => {
+test("parameters that were converted differently are converted again, and the model's files stay", async () => {
   const folder = await openFolder();
   await folder.keepParametersOf("version 1", "files");
   for (const key of ["files", "0", "1-32"]) await folder.put(key, bytes(10));
@@ -218,7 +218,7 @@ test("parameters that are made in another way are made again, and the model's fi
   assert.deepEqual((await listCachedModels()).map(({ isComplete }) => isComplete), [false]);
 });
 
-test("a disk that fails is warned of once, and loading goes on without it", async () => {
+test("a failing disk causes one warning, and loading continues without the cache", async () => {
   const warnings: string[] = [];
   const { warn } = console;
   console.warn = (text: string) => void warnings.push(text);
@@ -236,7 +236,7 @@ test("a disk that fails is warned of once, and loading goes on without it", asyn
   }
 });
 
-test("whoever waits for another tab is told so, and can be stopped", async () => {
+test("waiting for another tab is reported, and can be aborted", async () => {
   let finish!: () => void;
   const first = withModelLock(address, () => new Promise<void>((resolve) => (finish = resolve)));
   const control = new AbortController();
@@ -250,7 +250,7 @@ test("whoever waits for another tab is told so, and can be stopped", async () =>
   await first;
 });
 
-test("a model that is being loaded is removed only when it is loaded", async () => {
+test("a model is removed from the cache only after it is loaded", async () => {
   const folder = await openFolder();
   let finish!: () => void;
   const loading = withModelLock(address, async () => {
@@ -278,7 +278,7 @@ test("clearing removes the models of one source, of one type of weights, or all"
   assert.deepEqual(await listCachedModels(), []);
 });
 
-/** A server, of which a test sees what is asked for. */
+/** A server that records its requests. */
 class FakeServer implements ModelSource {
   readonly name = address;
   readonly asked: string[] = [];
@@ -302,7 +302,7 @@ class FakeServer implements ModelSource {
   }
 }
 
-test("a cached model is loaded without its server, and again from it if a file has changed", () => withDevice(async (device) => {
+test("a cached model is loaded without its server, and fetched again if a file has changed", () => withDevice(async (device) => {
   const server = new FakeServer(goldenFiles("llama"));
   const load = async () => {
     server.asked.length = 0;
@@ -351,7 +351,7 @@ test("a load that is aborted writes nothing once the next one may begin", () => 
   assert.deepEqual((await listCachedModels()).map(({ isComplete }) => isComplete), [true]);
 }));
 
-test("what is being fetched when weights are aborted fails without another error", async () => {
+test("aborting a load while weights are fetched causes no further error", async () => {
   const unhandled: unknown[] = [];
   const listen = (reason: unknown) => void unhandled.push(reason);
   process.on("unhandledRejection", listen);
@@ -367,7 +367,7 @@ test("what is being fetched when weights are aborted fails without another error
   }
 });
 
-/** What a load leaves in the cache, in the order of the names. */
+/** The contents of the cache after a load, in the order of the names. */
 async function keptBytes(options: LoadOptions): Promise<Uint8Array[]> {
   (await LanguageModel.load(new FakeServer(goldenFiles("llama")), options)).dispose();
   const [kept] = (disk.root.children.get("jerboa-models") as FakeFolder).children.values();
@@ -375,7 +375,7 @@ async function keptBytes(options: LoadOptions): Promise<Uint8Array[]> {
   return files.map(([, file]) => (file as FakeFile).bytes);
 }
 
-// A new digest is right if parameters are meant to be kept in another way; visitors' caches must then be of a new format.
+// If parameters are deliberately stored in another way, update the digest and raise the cache's format.
 test("parameters are kept in the format that the cache names", () => withDevice(async (device) => {
   const hash = createHash("sha256");
   for (const weights of ["f32", "int4"] as const) {
@@ -385,7 +385,7 @@ test("parameters are kept in the format that the cache names", () => withDevice(
   assert.deepEqual([cacheFormat, hash.digest("hex").slice(0, 16)], [2, "6bcc70d6a26a0262"], "raise cacheFormat in model_cache.ts, and write the new digest here");
 }));
 
-test("files and models that are not kept need no lock", () => withDevice(async (device) => {
+test("files and models without a cache need no lock", () => withDevice(async (device) => {
   const options = { device, context: 64, sequences: 2 };
   (await LanguageModel.load(goldenFiles("llama"), options)).dispose();
   (await LanguageModel.load(new FakeServer(goldenFiles("llama")), { ...options, cache: false })).dispose();

@@ -6,7 +6,7 @@ import { Program, TextData } from "../src/index.js";
 import { readCase, withDevice } from "./support.js";
 
 for (const name of caseNames)
-  test(`${name} gives what the native hosts give`, (context) =>
+  test(`${name} equals the native hosts`, (context) =>
     withDevice(async (device) => {
       const report = await checkCase(device, readCase(name));
       context.diagnostic(JSON.stringify(report));
@@ -18,7 +18,7 @@ for (const name of caseNames)
       }
     }));
 
-test("training goes on after the last step of an exported schedule", () =>
+test("training continues after the last step of an exported schedule", () =>
   withDevice(async (device) => {
     const read = readCase(".");
     const { steps } = JSON.parse(new TextDecoder().decode(await read("manifest.json"))) as { steps: number };

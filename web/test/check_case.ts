@@ -1,6 +1,6 @@
 import { Program, type Tensor, readSafetensors } from "../src/index.js";
 
-// Runs a case that tests/web exported, under Node or in a page, and compares it with what the native hosts gave.
+// Runs a case that tests/web exported, under Node or in a page, and compares it with the results of the native hosts.
 
 export const caseNames = ["regression", "gpt", "llama_decode"] as const;
 

@@ -11,11 +11,11 @@ import { serve } from "../tools/serve.js";
 import { type CaseReport, caseNames } from "./check_case.js";
 import { chromiumPath } from "./chromium_path.js";
 
-// Runs every case in Debian's Chromium, on its software driver, and the page, of which it makes pictures:
+// Runs every case in Debian's Chromium, on its software driver, then the pages, and takes screenshots of them:
 //   node dist/test/chromium.js CASES PICTURE
 
 const [cases = "", picture = "web-page.png"] = process.argv.slice(2);
-const longestWait = 300_000; // milliseconds: software drivers compile on the CPU, which others may be using
+const longestWait = 300_000; // milliseconds: software drivers compile on the CPU, which may be busy
 
 async function runCase(page: Page, name: string): Promise<void> {
   const report: CaseReport = await page.evaluate(async (folder) => {
@@ -31,7 +31,7 @@ async function runCase(page: Page, name: string): Promise<void> {
   assert.ok(report.fromWebgpu <= 2e-3 && report.fromCpu <= 2e-3, `${name} differs from the native results`);
 }
 
-// Compiling shaders takes most of the time here: all that one page opens is the same device.
+// Compiling shaders takes most of the time here, so all devices that a page opens are the same one.
 function shareDevice(): void {
   const request = GPUAdapter.prototype.requestDevice;
   let device: Promise<GPUDevice> | undefined;
@@ -76,7 +76,7 @@ async function trainFromTypeScript(page: Page): Promise<void> {
   await workersEnd(page, workers); // the compiler's worker does not outlive its trainer
 }
 
-/** Waits until only so many workers are left: Playwright hears of the end of one a little later. */
+/** Waits until only this many workers are left: Playwright notices the end of one with a delay. */
 async function workersEnd(page: Page, left: number): Promise<void> {
   for (const began = performance.now(); page.workers().length > left && performance.now() - began < longestWait; ) await page.waitForTimeout(20);
   assert.equal(page.workers().length, left, "workers that outlive what they were for");
@@ -97,7 +97,7 @@ async function saveWhileTraining(page: Page): Promise<Buffer> {
   return bytes;
 }
 
-/** Drops files, or a text, on an element; gives whether the page takes them. */
+/** Drops files or a text on an element; returns whether the page accepts them. */
 function drop(page: Page, selector: string, given: { readonly files?: Readonly<Record<string, Buffer>>; readonly text?: string }): Promise<boolean> {
   // As base64, because Playwright takes seconds for long lists of numbers.
   const packed = Object.entries(given.files ?? {}).map(([name, bytes]) => [name, bytes.toString("base64")] as const);
@@ -116,7 +116,7 @@ function drop(page: Page, selector: string, given: { readonly files?: Readonly<R
   );
 }
 
-// What is dropped may be meant for something else: a training is not forgotten without a question.
+// A drop may have been meant for something else, so the page asks before it discards a training run.
 async function dropTexts(page: Page): Promise<void> {
   const step = await text(page, "step");
   assert.notEqual(step, "0");
@@ -129,7 +129,7 @@ async function dropTexts(page: Page): Promise<void> {
   });
   assert.ok(await drop(page, "body", { text: "Snow falls on the roof. ".repeat(20) }));
   assert.ok(await drop(page, "body", { files: { "snow.txt": Buffer.from("Snow falls. ".repeat(40)) } }));
-  assert.equal(await text(page, "step"), step); // the questions were asked, and answered, while the drops were handled
+  assert.equal(await text(page, "step"), step); // the page asked, and was answered, while it handled the drops
   assert.deepEqual(questions, new Array(2).fill(`Forget the training of ${step} steps?`));
   isYes = true;
   await drop(page, "body", { files: { "snow.txt": Buffer.from("Snow falls. ".repeat(40)) } });
@@ -138,12 +138,12 @@ async function dropTexts(page: Page): Promise<void> {
   page.removeAllListeners("dialog");
 }
 
-// A checkpoint that is opened while another training runs goes on from its own step.
+// Opening a checkpoint during another training run continues from the checkpoint's step.
 async function openCheckpoint(page: Page): Promise<void> {
   await page.click("#train");
   await page.waitForFunction(() => Number(document.getElementById("step")!.textContent) >= 1);
   await page.setInputFiles("#files", { name: "model.safetensors", mimeType: "", buffer: checkpoint });
-  // All at once: the training before may pass this step too.
+  // Checked in one call, because the previous training run may pass this step, too.
   await page.waitForFunction((step) => {
     const shown = (id: string) => document.getElementById(id)!.textContent;
     return shown("step") === step && shown("train") === "Train" && shown("loss") === "–";
@@ -151,7 +151,7 @@ async function openCheckpoint(page: Page): Promise<void> {
   assert.ok(await page.isHidden("#problem"), await text(page, "problem"));
 }
 
-// A checkpoint that is opened with a program counts, and not what the browser has kept of an earlier training of it.
+// A checkpoint that is opened with a program takes precedence over the browser's saved run of that program.
 async function openProgramWithCheckpoint(page: Page): Promise<void> {
   const program = readFileSync(join(cases, "gpt.jerboa"));
   await page.evaluate(
@@ -172,7 +172,7 @@ async function openProgramWithCheckpoint(page: Page): Promise<void> {
   assert.ok(await page.isHidden("#problem"), await text(page, "problem"));
 }
 
-// Trainings of several models do not replace each other.
+// Training runs of several models do not replace each other.
 async function keepSeveralRuns(page: Page): Promise<void> {
   const kept = await page.evaluate(async () => {
     const { saveRun, loadRun, forgetRun } = (await import(`${location.origin}/dist/page/autosave.js`)) as typeof import("../page/autosave.js");
@@ -187,7 +187,7 @@ async function keepSeveralRuns(page: Page): Promise<void> {
   assert.deepEqual(kept, [undefined, "two", "three", "four", "five"]);
 }
 
-// The graphs are compiled for this device, it writes from the first step on, and the training is kept.
+// The graphs are compiled for this device, samples are generated from the first step on, and the run is saved.
 async function trainOnPage(page: Page): Promise<void> {
   await isReady(page);
   assert.match(await text(page, "status"), /^A character GPT · \d+ kernels compiled for this device$/);
@@ -212,7 +212,7 @@ async function trainOnPage(page: Page): Promise<void> {
   assert.ok(await page.isHidden("#problem"));
 }
 
-// Of a reload, or of a device that is lost, nothing but the steps since the last autosave is lost.
+// After a reload, or the loss of the device, only the steps since the last autosave are lost.
 async function continueAfterReload(page: Page): Promise<void> {
   const [step, samples] = [await text(page, "step"), await page.locator("#samples li").count()];
   await page.reload();
@@ -231,7 +231,7 @@ async function continueAfterReload(page: Page): Promise<void> {
   assert.equal(await text(page, "step"), kept);
 }
 
-// What is refused leaves the run before as it was; what is accepted replaces it, though it is running.
+// A refused file leaves the current run unchanged; an accepted one replaces it, even while it is running.
 async function openOthers(page: Page): Promise<void> {
   const status = await text(page, "status");
   const [before] = status.split(" ·");
@@ -245,7 +245,7 @@ async function openOthers(page: Page): Promise<void> {
   await page.waitForFunction(() => document.getElementById("train")!.textContent === "Pause");
   await page.setInputFiles("#files", { name: "rain.txt", mimeType: "text/plain", buffer: Buffer.from("Rain falls on the roof. ".repeat(20)) });
   await page.waitForFunction(() => document.getElementById("text-name")!.textContent === "rain.txt");
-  assert.equal(await text(page, "step"), "0"); // the steps of the old one are waited for before the text is shown
+  assert.equal(await text(page, "step"), "0"); // the old run's steps finish before the text is shown
   assert.equal(await text(page, "train"), "Train");
   assert.ok(await page.isHidden("#problem"));
   await openCheckpoint(page);
@@ -282,7 +282,7 @@ function holdFile(page: Page, name: string): Promise<void> {
   }, name);
 }
 
-/** Releases it, and waits until the page has done what follows at once. */
+/** Releases the file, and waits until the page has processed it. */
 function releaseFile(page: Page): Promise<void> {
   return page.evaluate(async () => {
     (globalThis as unknown as { released(): void }).released();
@@ -290,7 +290,7 @@ function releaseFile(page: Page): Promise<void> {
   });
 }
 
-// Of two files, the one that was opened last is shown, however long each takes to read and compile.
+// If two files are opened, the last one is shown, however long each takes to read and compile.
 async function openGraphs(page: Page): Promise<void> {
   for (const given of ["null", "[]", "3", "{}"]) {
     await page.setInputFiles("#files", { name: `${given.length}.json`, mimeType: "", buffer: Buffer.from(given) });
@@ -319,7 +319,7 @@ async function openGraphs(page: Page): Promise<void> {
   assert.equal(await text(page, "entries"), "smalltiny");
   assert.match(await text(page, "status"), /^Compiled for this device/);
 
-  // What cannot be opened does not keep what is being opened from being shown, nor does that hide what was wrong with it.
+  // A file that cannot be opened does not cancel another one that is being opened, which in turn does not hide the error.
   await holdFile(page, "slow.json");
   await open("slow.json", JSON.stringify({ slow: small }));
   await open("empty.json", "{}");
@@ -331,7 +331,7 @@ async function openGraphs(page: Page): Promise<void> {
   assert.ok(await page.isVisible("#problem"));
 }
 
-// A model from the server answers, is stopped and asked again; the conversation is kept.
+// A model from the server answers, is stopped and answers again; the conversation is kept.
 async function chat(page: Page): Promise<void> {
   await page.goto(`${address}/page/chat.html`);
   await photograph(page, "chat-empty");
@@ -360,7 +360,7 @@ async function chat(page: Page): Promise<void> {
   await page.click("#settings .primary");
   await page.fill("#text", "More");
   await page.press("#text", "Enter");
-  // In the page, so that it does not depend on how soon the test runs again.
+  // In the page, so that it does not depend on when the test continues.
   const stop = () => {
     const isWriting = (document.querySelectorAll(".assistant .body")[1]?.textContent ?? "").length > 3;
     if (isWriting) document.getElementById("stop")!.click();
@@ -406,7 +406,7 @@ async function cancelLoading(page: Page, shown: string): Promise<void> {
   await page.unroute("**/tokenizer*");
 }
 
-// What the browser has kept is loaded by itself, without the server's weights.
+// A cached model is loaded automatically, without the server's weights.
 async function reloadFromCache(page: Page): Promise<void> {
   const ranges: string[] = [];
   page.on("request", (request) => void (request.url().endsWith("model.safetensors") && ranges.push(request.headers()["range"] ?? "all")));

@@ -10,7 +10,7 @@ const bounds = new Map([
 ]);
 const at = (text: string, values: Record<string, number>) => parseDim(text, bounds).evaluate(new Map(Object.entries(values)));
 
-test("sizes are evaluated as Dim of the C++ library does", () => {
+test("sizes are evaluated like Dim in the C++ library", () => {
   assert.equal(at("T", { T: 7 }), 7);
   assert.equal(at("2*T*B_2+T-3", { T: 7, B_2: 2 }), 32);
   assert.equal(at("-T+10", { T: 7 }), 3);

@@ -20,7 +20,7 @@ const difference = (a: Tensor, b: Tensor, isMeant: (i: number) => boolean = () =
 const asFloats = (value: Tensor): Tensor => (value.dtype === "bf16" ? { ...value, dtype: "f32", data: Float32Array.from(value.data, bf16ToF32) } : value);
 
 for (const family of encoders)
-  test(`${family} reads what transformers reads`, () =>
+  test(`${family} computes the same vectors as transformers`, () =>
     withDevice(async (device) => {
       const golden = goldenTensors(family);
       const [ids, mask, hidden] = ["input_ids", "attention_mask", "hidden"].map((name) => golden.get(name)!) as [Tensor, Tensor, Tensor];

@@ -109,10 +109,10 @@ async function underNode(project: string, models: string, question: Question): P
   assert.ok(loss > 0 && hook === "function");
 }
 
-/** What a page downloads that runs compiled programs alone. */
+/** The download of a page that only runs compiled programs. */
 function checkSmallPage(project: string): void {
   const folder = join(project, "dist-small", "assets");
-  // Vite writes the compiler and its worker even so, but nothing may refer to them.
+  // Vite still writes the compiler and its worker, but nothing may refer to them.
   const code = readdirSync(folder).filter((name) => /^(?!worker-).*\.js$/.test(name)).map((name) => readFileSync(join(folder, name)));
   assert.ok(code.every((text) => !/\.wasm|worker-|import\(/.test(text.toString())), "the compiler is not needed");
   const bytes = code.reduce((sum, text) => sum + gzipSync(text, { level: 9 }).length, 0);
@@ -136,8 +136,8 @@ async function freePort(): Promise<number> {
 }
 
 /**
- * Vite's own server, which answers with the page where there is no file; undefined if it ends, because another program
- * has taken the port in the meantime.
+ * Vite's own server, which answers with the page if a file does not exist; undefined if it ends because another program
+ * took the port in the meantime.
  */
 async function preview(project: string): Promise<{ readonly site: Site; readonly stop: () => void } | undefined> {
   const port = await freePort();

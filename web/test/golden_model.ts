@@ -5,13 +5,13 @@ import { join } from "node:path";
 import { type Generation, type Tensor, readSafetensors } from "../src/index.js";
 import { goldensFolder } from "./support.js";
 
-// Models of the goldens, as a user would pick their files.
+// The goldens' models, as files that a user picked.
 
 export const readGolden = (family: string, file: string): Buffer<ArrayBuffer> => readFileSync(join(goldensFolder, family, file));
 
 export const goldenTensors = (family: string): ReadonlyMap<string, Tensor> => readSafetensors(new Uint8Array(readGolden(family, "golden.safetensors"))).tensors;
 
-/** A golden's prompt, and the tokens that transformers wrote after it. */
+/** A golden's prompt, and the tokens that transformers generated after it. */
 export function goldenText(family: string): { prompt: number[]; wanted: number[] } {
   const tensors = goldenTensors(family);
   const [prompt, all] = [tensors.get("input_ids")!, tensors.get("greedy")!];
@@ -19,7 +19,7 @@ export function goldenText(family: string): { prompt: number[]; wanted: number[]
   return { prompt: [...prompt.data.subarray(0, time)], wanted: [...all.data.subarray(time, all.shape[1]!)] };
 }
 
-/** That two texts are the same, with the same log-probabilities. */
+/** Asserts that two texts are the same, with the same log-probabilities. */
 export function checkLogprobs(got: Generation, wanted: Generation, tolerance: number): void {
   assert.deepEqual(got.tokens, wanted.tokens);
   assert.equal(got.logprobs!.length, got.tokens.length);
@@ -28,12 +28,12 @@ export function checkLogprobs(got: Generation, wanted: Generation, tolerance: nu
     assert.equal(token, got.tokens[i]);
     assert.ok(Math.abs(logprob - other.logprob) < tolerance, `token ${i}: ${logprob} and not ${other.logprob}`);
     assert.equal(likeliest.length, other.likeliest.length);
-    // In order, where two are not about as likely as each other.
+    // Their order may differ where two are about equally likely.
     for (const [j, one] of likeliest.entries()) assert.ok(Math.abs(one.logprob - other.likeliest[j]!.logprob) < tolerance, `token ${i}, ${j}`);
   }
 }
 
-/** Every token is a letter of the text, or not a word at all. */
+/** Tokens are letters, or not part of any word. */
 export const tokenizer = JSON.stringify({
   version: "1.0",
   added_tokens: [],
@@ -46,7 +46,7 @@ export const tokenizer = JSON.stringify({
 
 export function goldenFiles(family: string, changes: Readonly<Record<string, string>> = {}): Map<string, Blob> {
   const config = JSON.parse(readGolden(family, "config.json").toString()) as Record<string, unknown>;
-  delete config["eos_token_id"]; // the goldens go on after it
+  delete config["eos_token_id"]; // the goldens continue after it
   const files = { "config.json": JSON.stringify(config), "tokenizer.json": tokenizer, ...changes };
   const all = new Map<string, Blob>(Object.entries(files).map(([name, text]) => [name, new Blob([text])]));
   if (!all.has("model.safetensors")) all.set("model.safetensors", new Blob([readGolden(family, "model.safetensors")]));

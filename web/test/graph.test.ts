@@ -28,8 +28,8 @@ function traced<T>(body: (x: graph.Tensor, y: graph.Tensor) => T, isTraining = f
   }
 }
 
-// The case "gpt" is the same model in C++, trained natively on the same text from the same seed.
-test("a model that is defined and trained here does what it does in C++, which loads it", () =>
+// The case "gpt" is the same model in C++, trained natively on the same text with the same seed.
+test("a model that is defined and trained here behaves as in C++, which loads it", () =>
   withDevice(async (device) => {
     const wanted = readSafetensors(await readCase("gpt")("webgpu.safetensors")).tensors;
     const optimizer = adamW({ lr: warmupCosine(2e-3, 20, 20, 2e-4), weightDecay: 0.1, clipNorm: 1 });
@@ -55,7 +55,7 @@ test("a model that is defined and trained here does what it does in C++, which l
     await writeFile(join(folder, "model.safetensors"), saved);
     await writeFile(join(folder, "outputs.safetensors"), writeSafetensors(new Map([["ids", ids], ["output", logits]])));
 
-    // Another trainer continues from there, with the optimizer's state.
+    // Another trainer continues from the checkpoint, with the optimizer's state.
     const other = await Trainer.create(new Gpt(sizes), nextTokenLoss, { device, compiler, optimizer, seed: 9 });
     await other.load(saved);
     const [next, again] = [await trainer.step(text.batch(20)), await other.step(text.batch(20))];
@@ -91,7 +91,7 @@ test("batches of other shapes train the same parameters, and a forward pass can 
     trainer.destroy();
   }));
 
-test("what is wrong with a model is said at once, with its place", async () => {
+test("errors in a model are reported at once, with their place", async () => {
   const rejects = (body: (x: graph.Tensor, y: graph.Tensor) => unknown, kind: new (...given: never[]) => Error, text: RegExp) =>
     assert.throws(() => traced(body), (error) => {
       assert.ok(error instanceof kind, String(error));
@@ -114,7 +114,7 @@ test("what is wrong with a model is said at once, with its place", async () => {
   rejects((x) => model.blocks[0]!.qkv.call(x), ShapeError, /^blocks\.0\.qkv: matmul: /);
 });
 
-test("losses and batches that are wrong are named", () =>
+test("wrong losses and batches are named", () =>
   withDevice(async (device) => {
     const batch = { x: tensor(new Float32Array(8), [2, 4]) };
     const fails = async (loss: (m: { w: graph.Parameter }, inputs: graph.Inputs) => unknown, text: RegExp, given: unknown = batch) => {
@@ -125,7 +125,7 @@ test("losses and batches that are wrong are named", () =>
       });
     };
     const good = (m: { w: graph.Parameter }, { x }: graph.Inputs) => graph.mean(x!.mul(m.w));
-    await fails((m, inputs) => inputs["ids"]!.mul(m.w), /no input is named ids; there are x/);
+    await fails((m, inputs) => inputs["ids"]!.mul(m.w), /no input is named ids; available: x/);
     await fails(() => undefined, /the loss is not a tensor: its function returned undefined/);
     await fails(async (m, inputs) => good(m, inputs), /must not be asynchronous|is not a tensor/);
     await fails((m) => graph.mean(graph.square(m.w)), /the loss does not use x of the batch/);
@@ -137,7 +137,7 @@ test("losses and batches that are wrong are named", () =>
     await assert.rejects(Trainer.create({ w: new graph.Parameter([4]) }, 3 as never, { device, compiler }), /a loss is a function/);
   }));
 
-test("a trainer opens a device of the WebGPU that it is given, and destroys it", async () => {
+test("a trainer opens a device of the given WebGPU implementation, and destroys it", async () => {
   const loss = (m: { w: graph.Parameter }, { x }: graph.Inputs) => graph.mean(x!.mul(m.w));
   const made = () => ({ w: new graph.Parameter([4]) });
   await assert.rejects(Trainer.create(made(), loss, { compiler }), /npm install webgpu/);
@@ -148,7 +148,7 @@ test("a trainer opens a device of the WebGPU that it is given, and destroys it",
   assert.equal((await trainer.device.lost).reason, "destroyed");
 });
 
-test("a step that is refused is not counted, and saving too early rejects", () =>
+test("a refused step is not counted, and saving too early rejects", () =>
   withDevice(async (device) => {
     const loss = (m: { table: graph.nn.Embedding }, { ids }: graph.Inputs) => graph.mean(m.table.call(ids!));
     const trainer = await Trainer.create({ table: new nn.Embedding(4, 2) }, loss, { device, compiler });
@@ -161,7 +161,7 @@ test("a step that is refused is not counted, and saving too early rejects", () =
     trainer.destroy();
   }));
 
-test("of steps under way, one that the device refuses does not take the number of another", () =>
+test("a step that the device refuses does not take the number of another step in flight", () =>
   withDevice(async (device) => {
     const trainer = await Trainer.create({ w: new graph.Parameter([4]) }, (m, { x }) => graph.mean(x!.mul(m.w)), { device, compiler });
     const x = { x: tensor(new Float32Array(4), [4]) };
@@ -181,7 +181,7 @@ test("of steps under way, one that the device refuses does not take the number o
     trainer.destroy();
   }));
 
-test("functions give what the op table says", () =>
+test("functions match the op table", () =>
   traced((x, y) => {
     const type = (t: graph.Tensor) => `${t.dtype}[${t.shape.join(", ")}]`;
     const condition = graph.less(x, 0);

@@ -8,12 +8,12 @@ import { DeviceError, DeviceLostError, FileError, JerboaError, LanguageModel, ty
 import { checkLogprobs, goldenFiles, goldenText, readGolden as read, tokenizer } from "./golden_model.js";
 import { goldensFolder, gpu, withDevice } from "./support.js";
 
-// Whole models: configuration, tokenizer and weights go in, and text comes out. The goldens' tokens were computed by
-// transformers, so that every part in between must be right: the compiler in WASM, the weights, the steps, the sampler.
+// Whole models, from configuration, tokenizer and weights to text. The goldens' tokens were computed by transformers, so
+// every part in between must be right: the compiler in WASM, the weights, the steps, the sampler.
 
 const small: LoadOptions = { context: 64, sequences: 2 };
 
-/** With the device that tests share, unless the options name another. */
+/** Runs a test on the shared device, unless the options name another. */
 function withModel(files: Map<string, Blob>, options: LoadOptions, body: (model: LanguageModel) => Promise<void>): Promise<void> {
   return withDevice(async (device) => {
     const model = await LanguageModel.load(files, options.gpu === undefined ? { device, ...options } : options);
@@ -42,9 +42,9 @@ const decoders = readdirSync(goldensFolder)
   .filter((name) => existsSync(join(goldensFolder, name, "golden.safetensors")) && read(name, "golden.safetensors").includes('"greedy"'))
   .sort();
 for (const family of process.env["JERBOA_ALL_FAMILIES"] === "1" ? decoders : ["llama", "mamba2", "olmoe"])
-  test(`${family} writes what transformers writes`, () => checkFamily(family));
+  test(`${family} generates the same tokens as transformers`, () => checkFamily(family));
 
-test("a model opens a device of the WebGPU that it is given", () => checkFamily("llama", { ...small, gpu }));
+test("a model opens a device of the given WebGPU implementation", () => checkFamily("llama", { ...small, gpu }));
 
 test("texts are streamed, sampled, stopped and cancelled", async () => {
   const progress: string[] = [];
@@ -89,7 +89,7 @@ test("texts are streamed, sampled, stopped and cancelled", async () => {
 
 const groupSize = 32;
 
-/** What a quantised matrix stands for (docs/quantised-weights.md). */
+/** The values of a quantised matrix (docs/quantised-weights.md). */
 function dequantised({ dtype, shape, data }: Tensor, scales: Tensor, mins: Tensor | undefined): Tensor {
   const values = new Float32Array(shape.reduce((a, b) => a * b, 1));
   const integer = (i: number) => {
@@ -116,7 +116,7 @@ async function checkpointOf(model: LanguageModel): Promise<Uint8Array<ArrayBuffe
   return writeSafetensors(tensors);
 }
 
-/** A model of quantised weights says what one of the values that they stand for says. */
+/** A model with quantised weights generates the same text as one with their values in f32. */
 async function checkQuantised(model: LanguageModel, prompt: readonly number[]): Promise<void> {
   const options = { maxTokens: 8, sampling: greedy, logprobs: 5 };
   const files = goldenFiles("llama");
@@ -146,7 +146,7 @@ interface Inside {
   session: { run(...given: unknown[]): Promise<unknown>; downloadParameters(): Promise<Map<string, Tensor>> };
 }
 
-test("a text that fails says why, and the next one is written", async () => {
+test("a failed text has its reason, and the next one succeeds", async () => {
   const { prompt, wanted } = goldenText("llama");
   await withModel(goldenFiles("llama"), small, async (model) => {
     const write = () => model.continueTokens(prompt, { maxTokens: wanted.length, sampling: greedy }).result;
@@ -172,7 +172,7 @@ test("a text that fails says why, and the next one is written", async () => {
       await assert.rejects(write(), (got) => got === error, name);
       assert.deepEqual((await write()).tokens, wanted, name);
     }
-    // Two texts at once need entries that are not compiled yet.
+    // Two texts at once need entries that have not been compiled yet.
     left = 1;
     const error = new Error("it does not compile");
     client.call = failAfter(call, error, (_, called) => called === "jerboa_language_program");
@@ -182,7 +182,7 @@ test("a text that fails says why, and the next one is written", async () => {
   });
 });
 
-test("a text that is submitted while others are given up is written", { timeout: 600_000 }, async () => {
+test("a text that is submitted while others are abandoned succeeds", { timeout: 600_000 }, async () => {
   const { prompt, wanted } = goldenText("llama");
   await withModel(goldenFiles("llama"), small, async (model) => {
     const write = () => model.continueTokens(prompt, { maxTokens: wanted.length, sampling: greedy }).result;
@@ -208,7 +208,7 @@ test("a text that is submitted while others are given up is written", { timeout:
   });
 });
 
-test("a compiler that is gone ends a text that is cancelled without another error", { timeout: 600_000 }, async () => {
+test("if the compiler is gone, cancelling a text causes no further error", { timeout: 600_000 }, async () => {
   const unhandled: unknown[] = [];
   const listen = (reason: unknown) => void unhandled.push(reason);
   process.on("unhandledRejection", listen);
@@ -216,7 +216,7 @@ test("a compiler that is gone ends a text that is cancelled without another erro
     await withModel(goldenFiles("llama"), small, async (model) => {
       const { client } = model as unknown as Inside;
       const call = client.call.bind(client);
-      // Gone as soon as the text is cancelled, which stands still after some steps until then.
+      // The worker ends as soon as the text is cancelled; until then, the text is held after some steps.
       let steps = 0;
       let release = () => {};
       const cancelled = new Promise<void>((resolve) => (release = resolve));
@@ -226,7 +226,7 @@ test("a compiler that is gone ends a text that is cancelled without another erro
         else return call(kind, name, ...values);
         throw new Error("the worker has ended");
       };
-      const other = model.generate("ab", { maxTokens: 50, regex: "[a-z]{50}" }); // every token has a text
+      const other = model.generate("ab", { maxTokens: 50, regex: "[a-z]{50}" }); // every token has text
       for await (const _ of other) {
         other.cancel();
         break;
@@ -241,7 +241,7 @@ test("a compiler that is gone ends a text that is cancelled without another erro
   }
 });
 
-test("the loss of the device is what its texts fail with", async () => {
+test("texts fail with the loss of the device", async () => {
   const device = await openDevice({ gpu });
   const model = await LanguageModel.load(goldenFiles("llama"), { ...small, device });
   const text = model.generate("ab", { maxTokens: 50 });
@@ -250,7 +250,7 @@ test("the loss of the device is what its texts fail with", async () => {
   model.dispose();
 });
 
-test("what is wrong with a model is said before it is loaded", () =>
+test("errors in a model are reported before it is loaded", () =>
   withDevice(async (device) => {
     const refused = (files: Map<string, Blob>, options: LoadOptions, error: object) => assert.rejects(LanguageModel.load(files, { ...small, device, ...options }), error);
     await refused(new Map([["tokenizer.json", new Blob([tokenizer])]]), {}, FileError);

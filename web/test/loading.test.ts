@@ -5,7 +5,7 @@ import { FileError, LanguageModel, type LoadOptions, type ModelSource, OutOfMemo
 import { goldenFiles, readGolden, tokenizer } from "./golden_model.js";
 import { withDevice } from "./support.js";
 
-// Checkpoints in other shapes than one file with the right names, and what is refused before it is loaded.
+// Checkpoints that are not just one file with the right names, and models that are refused before they are loaded.
 
 const golden = () => new Map(readSafetensors(new Uint8Array(readGolden("llama", "model.safetensors"))).tensors);
 
@@ -20,7 +20,7 @@ async function tokensOf(files: Map<string, Blob> | ModelSource, options: LoadOpt
 
 const blobOf = (tensors: ReturnType<typeof golden>) => new Blob([writeSafetensors(tensors)]);
 
-test("a checkpoint may be in shards, and have tensors that the model does not need", () => withDevice(async (device) => {
+test("a checkpoint may be sharded, and have tensors that the model does not need", () => withDevice(async (device) => {
   const wanted = await tokensOf(goldenFiles("llama"), { device });
   const all = [...golden(), ["model.rotary_emb.inv_freq", { dtype: "f32", shape: [4], data: new Float32Array(4) }] as const];
   const half = all.length >> 1;

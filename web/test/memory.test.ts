@@ -9,8 +9,7 @@ import { DeviceError, LanguageModel, OutOfMemoryError, Program, type RunResult, 
 import { goldenFiles } from "./golden_model.js";
 import { changed, onlyEntry, readCase, withOwnDevice } from "./support.js";
 
-// What a page that stays open for hours needs: memory that stays where it was, one submit per step, and no error that
-// nobody hears of.
+// Requirements of a page that stays open for hours: constant memory, one submit per step, and no unreported errors.
 
 const program = await readCase("regression")("program.jerboa");
 const x = tensor(Float32Array.from({ length: 60 }, (_, i) => Math.sin(i)), [10, 6]);
@@ -66,7 +65,7 @@ test("a training step is one submit, with its loss", () =>
     assert.equal(submits, 5);
   }));
 
-test("what goes wrong with a result rejects its run, and is heard of nowhere else", () =>
+test("an error in a result rejects its run, and is reported nowhere else", () =>
   withOwnDevice(async (device) => {
     const uncaptured: string[] = [];
     device.onuncapturederror = ({ error }) => void uncaptured.push(error.message);
@@ -81,10 +80,10 @@ test("what goes wrong with a result rejects its run, and is heard of nowhere els
     assert.deepEqual(uncaptured, []);
   }));
 
-test("an addition to a session for which there is no room leaves no buffers behind", () =>
+test("adding entries without enough memory leaves no buffers behind", () =>
   withOwnDevice(async (device) => {
     const buffers = countBuffers(device);
-    const gpt = await readCase("gpt")("program.jerboa"); // whose step pools parameters
+    const gpt = await readCase("gpt")("program.jerboa"); // its step pools parameters
     const session = await (await Program.load(device, onlyEntry(gpt, "forward"))).createSession();
     const before = buffers.live();
     const step = await Program.load(device, onlyEntry(gpt, "step"));
@@ -108,7 +107,7 @@ test("an addition to a session for which there is no room leaves no buffers behi
     assert.equal(buffers.live(), 0);
   }));
 
-test("of entries that are added together, none stays if one fails, and they can be added again", () =>
+test("if one of several entries fails, none is added, and they can be added again", () =>
   withOwnDevice(async (device) => {
     const buffers = countBuffers(device);
     const good = await Program.load(device, program);
@@ -128,7 +127,7 @@ test("of entries that are added together, none stays if one fails, and they can 
     assert.equal(buffers.live(), 0);
   }));
 
-/** A leak that grows slowly shows only after many steps, which `./dev test --full` takes. */
+/** A slow leak only shows after many steps, which `./dev test --full` runs. */
 const isLong = process.env["JERBOA_SOAK_SECONDS"] !== undefined;
 
 async function residentMegabytes(device: GPUDevice): Promise<number> {
@@ -137,7 +136,7 @@ async function residentMegabytes(device: GPUDevice): Promise<number> {
   return process.memoryUsage.rss() / 2 ** 20;
 }
 
-test("models that are loaded and disposed of leave memory where it was", { timeout: 600_000 }, () =>
+test("loading and disposing of models does not grow memory", { timeout: 600_000 }, () =>
   withOwnDevice(async (device) => {
     const buffers = countBuffers(device);
     const load = async () => {
@@ -156,7 +155,7 @@ test("models that are loaded and disposed of leave memory where it was", { timeo
   }),
 );
 
-test("a Trainer's steps leave memory where it was", { timeout: 600_000 }, () =>
+test("a Trainer's steps do not grow memory", { timeout: 600_000 }, () =>
   withOwnDevice(async (device) => {
     const buffers = countBuffers(device);
     const trainer = await Trainer.create(new Gpt({ width: 32, layers: 2, heads: 4, context: 16 }), nextTokenLoss, { device, optimizer: adamW({ lr: 1e-3 }) });
@@ -175,7 +174,7 @@ test("a Trainer's steps leave memory where it was", { timeout: 600_000 }, () =>
   }),
 );
 
-test("training and loading leave memory where it was", { timeout: 600_000 }, () =>
+test("training and loading do not grow memory", { timeout: 600_000 }, () =>
   withOwnDevice(async (device) => {
     const [steps, loads] = isLong ? [2000, 50] : [60, 4];
     const buffers = countBuffers(device);

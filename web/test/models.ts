@@ -1,4 +1,4 @@
-// The tests under Node, of models and of what pages do with them. Those of programs are in programs.ts.
+// The tests of models and of pages' use of them, under Node. Those of programs are in programs.ts.
 import "./cache.test.js";
 import "./encoder.test.js";
 import "./language.test.js";

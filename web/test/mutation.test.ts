@@ -4,13 +4,13 @@ import { test } from "node:test";
 import { FileError, JerboaError, Program, readSafetensors, type Tensor, tensor } from "../src/index.js";
 import { changed, readCase, withDevice } from "./support.js";
 
-// A program file is code from a stranger: whatever is changed in it, checksums and all, it is refused with an error of
-// ours, or it runs.
+// A program file is untrusted code: whatever is changed in it, checksums included, it is refused with one of our errors,
+// or it runs.
 
 const x = tensor(Float32Array.from({ length: 60 }, (_, i) => Math.sin(i)), [10, 6]);
 const y = tensor(Float32Array.from({ length: 30 }, (_, i) => Math.cos(i)), [10, 3]);
 
-/** SplitMix64, so that a failure can be repeated. */
+/** SplitMix64, so that failures can be reproduced. */
 function generator(seed: bigint): (count: number) => number {
   let state = seed;
   return (count) => {
@@ -22,7 +22,7 @@ function generator(seed: bigint): (count: number) => number {
   };
 }
 
-/** Where a value stands in JSON. */
+/** The location of a value in JSON. */
 interface Place {
   readonly holder: any;
   readonly key: string | number;
@@ -51,20 +51,20 @@ function mutate(root: any, random: (count: number) => number): void {
 interface Case {
   readonly name: string;
   readonly rounds: number;
-  /** Most of the time goes into the shaders of those that run. */
-  readonly mostRuns: number;
+  /** Limited because compiling the shaders of accepted files takes most of the time. */
+  readonly maxRuns: number;
   readonly symbols: ReadonlyMap<string, number>;
-  /** By entry, as the case's own program has them. */
+  /** The inputs of an entry of the case's program. */
   inputs(entry: string): Promise<Record<string, Tensor>>;
 }
 
 const cases: Case[] = [
-  { name: "regression", rounds: 400, mostRuns: 60, symbols: new Map([["N", x.shape[0]!]]), inputs: async () => ({ x, y }) },
+  { name: "regression", rounds: 400, maxRuns: 60, symbols: new Map([["N", x.shape[0]!]]), inputs: async () => ({ x, y }) },
   // Gathers, reductions, and attention over caches.
-  { name: "llama_decode", rounds: 400, mostRuns: 20, symbols: new Map([["T", 7]]), inputs: firstInputs },
+  { name: "llama_decode", rounds: 400, maxRuns: 20, symbols: new Map([["T", 7]]), inputs: firstInputs },
 ];
 
-/** Those of the first run of the entry. */
+/** The inputs of the entry's first run. */
 async function firstInputs(entry: string): Promise<Record<string, Tensor>> {
   const { metadata, tensors } = readSafetensors(await readCase("llama_decode")("inputs.safetensors"));
   const prefix = `${Math.max(metadata.get("entries")!.split(" ").indexOf(entry), 0)}/`;
@@ -77,7 +77,7 @@ function isSmall(loaded: Program, symbols: ReadonlyMap<string, number>): boolean
   return steps.every((step) => step.workgroups.evaluate(symbols) < 2000 && step.sizes.every((size) => Math.abs(size.evaluate(symbols)) < 2000));
 }
 
-for (const { name, rounds, mostRuns, symbols, inputs } of cases)
+for (const { name, rounds, maxRuns, symbols, inputs } of cases)
   test(`programs with anything changed are refused or run: ${name}`, { timeout: 600_000 }, () =>
     withDevice(async (device) => {
       const program = await readCase(name)("program.jerboa");
@@ -90,7 +90,7 @@ for (const { name, rounds, mostRuns, symbols, inputs } of cases)
         });
         try {
           const loaded = await Program.load(device, bytes);
-          if (!isSmall(loaded, symbols) || ran >= mostRuns) continue;
+          if (!isSmall(loaded, symbols) || ran >= maxRuns) continue;
           const session = await loaded.createSession();
           try {
             for (const entry of loaded.entries) {

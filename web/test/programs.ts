@@ -1,5 +1,5 @@
-// The tests under Node, of programs and of the compiler. Those of models are in another process, so that both cores of a
-// small machine have something to do; in each, tests share a device: node --test dist/test/programs.js
+// The tests of programs and of the compiler, under Node. Those of models run in another process, so that both cores of a
+// small machine are used; in each process, tests share a device: node --test dist/test/programs.js
 import "./arguments.test.js";
 import "./cases.test.js";
 import "./compiler.test.js";

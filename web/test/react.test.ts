@@ -38,13 +38,13 @@ class FakeTrainer {
 
 const batchOf = (step: number): Batch => ({ x: { dtype: "i32", shape: [1], data: Int32Array.of(step) } });
 
-/** Lets the page go on until something is so; a test that waits in vain ends at its own limit. */
+/** Lets the page run until a condition holds; a test that waits in vain ends at its time limit. */
 async function until(isSo: () => boolean): Promise<void> {
   for (const began = performance.now(); performance.now() - began < 60_000 && !isSo(); ) await act(() => new Promise<void>((resolve) => setTimeout(resolve, 1)));
   assert.ok(isSo());
 }
 
-test("useTrainer trains while it is asked to, and leaves nothing behind", async () => {
+test("useTrainer trains until it is paused, and leaves nothing behind", async () => {
   const made: FakeTrainer[] = [];
   let handle!: TrainerHandle<FakeModel, never>;
   function Page({ seed }: { seed: number }): ReactElement | null {
@@ -91,7 +91,7 @@ test("useTrainer trains while it is asked to, and leaves nothing behind", async 
   await until(() => made.every((trainer) => trainer.isDestroyed));
 });
 
-test("useTrainer tells why a trainer cannot be made", async () => {
+test("useTrainer reports why a trainer cannot be created", async () => {
   let handle!: TrainerHandle<FakeModel, never>;
   function Page(): null {
     handle = useTrainer<FakeModel, never>(() => Promise.reject(new Error("this browser has no WebGPU")), batchOf);
@@ -161,7 +161,7 @@ test("useLanguageModel loads, writes and stops", async () => {
   await act(() => root.unmount());
 });
 
-test("useLanguageModel says that null is not a model", async () => {
+test("useLanguageModel reports that null is not a model", async () => {
   let handle!: LanguageModelHandle;
   function Page({ files }: { files: unknown }): null {
     handle = useLanguageModel(files as string);
@@ -177,7 +177,7 @@ test("useLanguageModel says that null is not a model", async () => {
   await act(() => root.unmount());
 });
 
-test("useLanguageModel loads again when files or options change, and not when they are made anew", async () => {
+test("useLanguageModel loads again when files or options change, but not when equal ones are created anew", async () => {
   const loads: string[] = [];
   const load = async (files: unknown, { weights }: LoadOptions) => {
     loads.push(`${String(files)} ${weights}`);
@@ -210,7 +210,7 @@ test("useLanguageModel loads again when files or options change, and not when th
   await act(() => root.unmount());
 });
 
-test("useLanguageModel loads a source that is made in every render once", async () => {
+test("useLanguageModel loads a source that is created anew in every render only once", async () => {
   const file = new File([], "config.json");
   const sources = [() => new UrlSource("https://models.test/one/"), () => new FileSource([file]), () => new Set([file])];
   for (const make of sources) {

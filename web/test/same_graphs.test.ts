@@ -8,7 +8,7 @@ import { test } from "node:test";
 import { Compiler, type DeviceDescription } from "../src/compiler/compiler.js";
 import { nativeCompiler, readCase } from "./support.js";
 
-// Training steps and other graphs, compiled in WASM and by the same compiler as a native shared library.
+// Training steps and other graphs, compiled in WASM and by the native shared library of the same compiler.
 
 const devices: readonly DeviceDescription[] = [
   {},

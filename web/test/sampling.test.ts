@@ -5,8 +5,8 @@ import { type GenerateOptions, type Generation, LanguageModel, type LoadOptions,
 import { checkLogprobs, goldenFiles, goldenTensors, goldenText } from "./golden_model.js";
 import { withDevice } from "./support.js";
 
-// How tokens are chosen, by the device and by the host, which must agree, and what is known of them. Software drivers
-// leave the choice to the host if they are not told otherwise.
+// Sampling by the device and by the host, which must agree, and log-probabilities. By default, software drivers leave
+// sampling to the host.
 
 const { prompt, wanted } = goldenText("llama");
 const greedy: Sampling = { temperature: 0 };
@@ -62,10 +62,10 @@ test("the host and the device draw the same tokens, with the same log-probabilit
     assert.equal(first!.likeliest[0]!.logprob, Math.max(...first!.likeliest.map(({ logprob }) => logprob)));
   }));
 
-test("guesses at what follows do not change a text", () =>
+test("drafts do not change a text", () =>
   withDevice((device) =>
     withModel(device, {}, async (write) => {
-      // One that repeats itself, and one that does not.
+      // One text that repeats itself, and one that does not.
       for (const sampling of [{ ...drawn, logitBias: { 9: 30 } }, greedy]) {
         const plain = await write({ sampling, maxTokens: 16, logprobs: 1 });
         const guessed = await write({ sampling, maxTokens: 16, logprobs: 1, drafts: 3 });
@@ -76,7 +76,7 @@ test("guesses at what follows do not change a text", () =>
     }),
   ));
 
-test("a cache of 8 bits says nearly the same in less memory", () =>
+test("an 8-bit cache generates nearly the same text in less memory", () =>
   withDevice(async (device) => {
     const options = { sampling: greedy, maxTokens: wanted.length, logprobs: 3 };
     const made: Generation[] = [];
@@ -88,7 +88,7 @@ test("a cache of 8 bits says nearly the same in less memory", () =>
       model.dispose();
     }
     checkLogprobs(made[1]!, made[0]!, 2e-3);
-    // Up to the first token of which two are about as likely as each other.
+    // Up to the first token where two candidates are about equally likely.
     const [plain, packed] = [made[0]!.logprobs!, made[2]!.logprobs!];
     const same = plain.findIndex(({ token }, i) => token !== packed[i]!.token);
     const compared = plain.slice(0, same < 0 ? plain.length : same);

@@ -9,7 +9,7 @@ import { serve } from "../tools/serve.js";
 const program = fileURLToPath(new URL("../tools/serve.js", import.meta.url));
 const run = (...given: string[]) => spawnSync(process.execPath, [program, ...given], { encoding: "utf8", timeout: 120_000 });
 
-test("a port that is in use, or is none, is one line", async () => {
+test("a port that is in use or invalid is reported in one line", async () => {
   const { server } = await serve({});
   const { port } = server.address() as AddressInfo;
   const busy = run(".", String(port));

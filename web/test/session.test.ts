@@ -33,7 +33,7 @@ test("storage stays between runs and entries, and a checkpoint continues bit for
     assert.deepEqual(await (await other.run("forward", { x })).read("output"), before);
   }));
 
-test("a checkpoint is of one moment, whatever is run while it is made", () =>
+test("a checkpoint is consistent, whatever runs while it is made", () =>
   withDevice(async (device) => {
     const session = await (await Program.load(device, program)).createSession({ seed: 3 });
     await session.run("step", { x, y });
@@ -43,14 +43,14 @@ test("a checkpoint is of one moment, whatever is run while it is made", () =>
     assert.deepEqual(readSafetensors(await saving), wanted);
   }));
 
-test("a checkpoint of a native session is loaded, and saved as it was", () =>
+test("a checkpoint of a native session is loaded, and saved unchanged", () =>
   withDevice(async (device) => {
     const checkpoint = await read("checkpoint.safetensors");
     const session = await (await Program.load(device, program)).createSession({ parameters: checkpoint });
     assert.deepEqual(readSafetensors(await session.save()), readSafetensors(checkpoint));
   }));
 
-test("runs that are not waited for happen in their order", () =>
+test("runs that are not awaited execute in order", () =>
   withDevice(async (device) => {
     const loaded = await Program.load(device, program);
     const one = await loaded.createSession();
@@ -66,7 +66,7 @@ test("runs that are not waited for happen in their order", () =>
 
 test("entries of another program are added to a session, in any order", () =>
   withDevice(async (device) => {
-    const gpt = await readCase("gpt")("program.jerboa"); // whose step pools parameters
+    const gpt = await readCase("gpt")("program.jerboa"); // its step pools parameters
     const ids = tensor(Int32Array.from({ length: 64 }, (_, i) => (i * 7) % 256), [4, 16]);
     const line = tensor(Int32Array.from({ length: 16 }, (_, i) => (i * 11) % 256), [1, 16]);
     const only = (name: string) => Program.load(device, onlyEntry(gpt, name));
@@ -87,7 +87,7 @@ test("entries of another program are added to a session, in any order", () =>
     }
   }));
 
-test("entries that are added twice at once are added once", () =>
+test("entries that are added twice concurrently are added once", () =>
   withDevice(async (device) => {
     const loaded = await Program.load(device, program);
     const session = await loaded.createSession({ seed: 3, entries: [] });
@@ -98,7 +98,7 @@ test("entries that are added twice at once are added once", () =>
     session.destroy();
   }));
 
-test("what is uploaded while entries are added that move parameters is what they then have", () =>
+test("uploads while entries are added that move parameters are not lost", () =>
   withDevice(async (device) => {
     const gpt = await readCase("gpt")("program.jerboa");
     const program = (name: string) => Program.load(device, onlyEntry(gpt, name));
@@ -114,13 +114,13 @@ test("what is uploaded while entries are added that move parameters is what they
     }
   }));
 
-test("mistakes are told by name, and change nothing", () =>
+test("mistakes are named, and change nothing", () =>
   withDevice(async (device) => {
     const session = await (await Program.load(device, program)).createSession();
     const before = await session.save();
     const refused = (call: Promise<unknown>, text: RegExp) =>
       assert.rejects(call, (error) => error instanceof UsageError && text.test(error.message));
-    await refused(session.run("walk", {}), /no entry walk; there are .*step/);
+    await refused(session.run("walk", {}), /no entry walk; available: .*step/);
     await refused(session.run("step", { x }), /missing inputs: y/);
     await refused(session.run("step", { x, y, z: x }), /unknown inputs: z/);
     await refused(session.run("step", { x, y: x }), /input y is f32\[10, 6\] but the program takes f32\[10, 3\]/);
@@ -128,15 +128,15 @@ test("mistakes are told by name, and change nothing", () =>
     await refused(session.run("step", { x, y: { ...y, data: new Float32Array(3) } }), /which has 30 elements, but was given 3/);
     await refused(session.run("forward", { x: tensor(new Float32Array(6 * 301), [301, 6]) }), /N = 301 is outside 1 to 300/);
     await refused(session.run("forward", { x: x.data }), /must be passed with its shape/);
-    await refused(session.run("forward", { x }, { captures: ["y"] }), /no capture is named y; there are none/);
-    await refused(session.download("q"), /no parameter or state is named q; there are/);
+    await refused(session.run("forward", { x }, { captures: ["y"] }), /no capture is named y; available: none/);
+    await refused(session.download("q"), /no parameter or state is named q; available:/);
     const zeros = tensor(new Float32Array(144), [24, 6]);
     assert.throws(() => session.upload(new Map([["up", zeros], ["down", zeros]])), /down is f32\[3, 24\] but was given/);
     assert.throws(() => session.load(new Uint8Array(3)), FileError);
     assert.deepEqual(await session.save(), before);
-    await session.run("step", { x: x.data, y: y.data }); // shapes that the program fixes need not be given
+    await session.run("step", { x: x.data, y: y.data }); // the program fixes these shapes
     const out = await session.run("forward", { x });
-    await refused(out.read("loss"), /no output or capture loss; there are output/);
+    await refused(out.read("loss"), /no output or capture loss; available: output/);
     await refused(out.number("output"), /not one number/);
     session.destroy();
     await refused(session.run("step", { x, y }), /destroyed/);
@@ -155,7 +155,7 @@ test("indices in inputs are checked before anything runs", () =>
     await session.run("forward", { ids: ids(255) });
   }));
 
-test("of an input only the elements that reach an op are checked", () => {
+test("only the elements of an input that reach an op are checked", () => {
   const dims = (...sizes: number[]) => sizes.map(constantDim);
   // Columns 0 and 1 of [2, 3], then the second and third of those.
   const views = [
@@ -195,7 +195,7 @@ test("damaged programs are refused", () =>
     await refused(changed(program, ({ programs }) => (programs.symbols = [])), /not an object|not a size/);
     await refused(changed(program, ({ needs }) => needs.features.push("telepathy")), /needs the feature telepathy, which this host \(0\.1\.0\) does not know/);
     await refused(changed(program, ({ needs }) => (needs.limits.wishes = 3)), /needs the limit wishes/);
-    // Checksums find all damage except between the sections.
+    // Checksums detect all damage except between the sections.
     for (let at = 0; at < program.length; at += Math.ceil(program.length / 150)) {
       const damaged = program.slice();
       damaged[at] = damaged[at]! ^ 0x11;
@@ -206,7 +206,7 @@ test("damaged programs are refused", () =>
     }
   }));
 
-test("sections and versions that are unknown are named", () =>
+test("unknown sections and versions are named", () =>
   withDevice(async (device) => {
     const sections = readSections(program);
     const refused = (bytes: Uint8Array, text: RegExp) =>
@@ -264,7 +264,7 @@ test("missing features and limits are named", async () => {
   device.destroy();
 });
 
-test("the loss of the device rejects what is under way, and what comes after", async () => {
+test("the loss of the device rejects pending and later work", async () => {
   const device = await openDevice({ gpu });
   const loaded = await Program.load(device, program);
   const session = await loaded.createSession();
@@ -282,7 +282,7 @@ test("the loss of the device rejects what is under way, and what comes after", a
   await lost(Program.load(device, program));
 });
 
-test("where there is no WebGPU, opening a device says so", async () => {
+test("opening a device without WebGPU reports that", async () => {
   const none = { requestAdapter: async () => null } as unknown as GPU;
   await assert.rejects(openDevice({ gpu: none }), /finds no graphics device/);
   await assert.rejects(openDevice(), /^DeviceError: Node has no WebGPU of its own: run `npm install webgpu`, import \{ create \} from "webgpu", and pass \{ gpu: create\(\[\]\) \} as an option$/);

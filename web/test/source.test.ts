@@ -3,7 +3,7 @@ import { test } from "node:test";
 
 import { FileError, FileSource, JerboaError, NetworkError, UrlSource, UsageError } from "../src/index.js";
 
-// Where files come from: servers that are slow, busy or broken, and what a user picks.
+// Sources of files: slow, busy or broken servers, and files that a user picks.
 
 const content = Uint8Array.from({ length: 1000 }, (_, i) => i % 251);
 const address = "https://models.test/tiny";
@@ -13,7 +13,7 @@ interface Request {
   readonly range: string | undefined;
 }
 
-/** A server that answers with `answer`, by the number of the request, or as one that works. */
+/** A server that answers with the result of `answer` for the number of the request, and otherwise normally. */
 function serverOf(answer: (number: number, request: Request) => Response | Error | undefined = () => undefined) {
   const requests: Request[] = [];
   const request = (async (given: string, { headers, signal }: RequestInit) => {
@@ -33,7 +33,7 @@ function part({ range }: Request): Response {
   return new Response(content.slice(begin, last + 1), { status: range === undefined ? 200 : 206, headers });
 }
 
-/** Sends so many bytes of what was asked for, and breaks off. */
+/** Sends this many of the requested bytes, then breaks off. */
 function broken(request: Request, bytes: number): Response {
   const begin = Number(/bytes=(\d+)/.exec(request.range!)![1]);
   let isSent = false;
@@ -47,13 +47,13 @@ function broken(request: Request, bytes: number): Response {
   return new Response(body, { status: 206 });
 }
 
-test("a connection that breaks off is taken up again where it ended", async () => {
+test("a broken connection is resumed where it ended", async () => {
   const { requests, source } = serverOf((number, request) => (number <= 3 ? broken(request, 100) : undefined));
   assert.deepEqual(await source.range("model.safetensors", 50, 950), content.slice(50, 950));
   assert.deepEqual(requests.map(({ range }) => range), ["bytes=50-949", "bytes=150-949", "bytes=250-949", "bytes=350-949"]);
 });
 
-test("a server that is busy is asked again, as late as it says", async () => {
+test("requests to a busy server are repeated after the time that it asks for", async () => {
   const busy = (status: number) => new Response("later", { status, headers: { "retry-after": "0.01" } });
   for (const status of [429, 500, 503]) {
     const { requests, source } = serverOf((number) => (number <= 2 ? busy(status) : undefined));
@@ -67,7 +67,7 @@ test("a server that is busy is asked again, as late as it says", async () => {
   assert.equal(await serverOf(() => new Response("", { status: 404 })).source.read("config.json"), undefined);
 });
 
-test("a page in place of a file means that there is none", async () => {
+test("a page in place of a file means that the file does not exist", async () => {
   let cancelled = 0;
   const page = () => new Response(new ReadableStream({ cancel: () => void ++cancelled }), { headers: { "content-type": "Text/HTML; charset=utf-8" } });
   const { source } = serverOf(page);
@@ -79,26 +79,26 @@ test("a page in place of a file means that there is none", async () => {
   assert.deepEqual(await plain.read("chat_template.jinja"), content);
 });
 
-test("waiting for a server ends with the signal", async () => {
+test("aborting the signal ends waiting for a server", async () => {
   const { source } = serverOf(() => new Response("", { status: 503, headers: { "retry-after": "60" } }));
   const control = new AbortController();
   setTimeout(() => control.abort(), 5);
   await assert.rejects(source.read("config.json", control.signal), { name: "AbortError" });
 });
 
-test("a network that is down is an error of this package", async () => {
+test("a failing network is a NetworkError", async () => {
   const { requests, source } = serverOf(() => new TypeError("fetch failed"));
   await assert.rejects(source.inspect("config.json", undefined, false), (error) => error instanceof NetworkError && error instanceof JerboaError && /tiny\/config.json: fetch failed/.test(error.message));
   assert.equal(requests.length, 1, "it is not asked again");
 });
 
-test("a connection that is reset does not end a first load", async () => {
+test("a reset connection does not end a first load", async () => {
   const { requests, source } = serverOf((number) => (number === 1 ? new TypeError("ECONNRESET") : undefined));
   assert.deepEqual(await source.inspect("config.json"), { bytes: content.length, version: '"one"' });
   assert.equal(requests.length, 2);
 });
 
-test("a server that knows no ranges is refused for what is not at the beginning", async () => {
+test("a server without range requests is refused for parts that are not at the beginning", async () => {
   const { source } = serverOf(() => new Response(content, { headers: { "content-length": String(content.length) } }));
   assert.equal((await source.inspect("model.safetensors"))!.bytes, content.length);
   assert.deepEqual(await source.range("model.safetensors", 0, 10), content.slice(0, 10));
@@ -108,7 +108,7 @@ test("a server that knows no ranges is refused for what is not at the beginning"
   assert.equal(cancelled, 1, "the rest is not downloaded");
 });
 
-test("an address keeps its query, which is that of every file", async () => {
+test("a URL keeps its query, which applies to every file", async () => {
   const asked: string[] = [];
   const source = new UrlSource("https://models.test/tiny?token=a/b#part", (async (given: string) => (asked.push(given), new Response("{}"))) as unknown as typeof fetch);
   await source.read("config.json");
@@ -116,7 +116,7 @@ test("an address keeps its query, which is that of every file", async () => {
   assert.throws(() => new UrlSource("tiny/"), (error) => error instanceof UsageError && /tiny\/ is not the address of a model's folder; outside of a page/.test(error.message));
 });
 
-test("of files with one name, the one that is least deep is meant", async () => {
+test("of files with the same name, the least deep one is used", async () => {
   const file = (path: string) => Object.defineProperty(new File([path], path.split("/").at(-1)!), "webkitRelativePath", { value: path });
   for (const paths of [["model/config.json", "model/onnx/config.json"], ["model/onnx/config.json", "model/config.json"]]) {
     const source = new FileSource(paths.map(file));

@@ -7,7 +7,7 @@ import { create } from "webgpu";
 import { openDevice } from "../src/index.js";
 import { readSections, writeSections } from "../src/sections.js";
 
-/** Where tests/web exported its cases to. */
+/** The folder that tests/web exported its cases to. */
 export const casesFolder = process.env["JERBOA_WEB_CASES"] ?? "../build/release/web-cases";
 
 /** The goldens of the model families, and the program that compiles a config.json natively (tests/c_api). */
@@ -18,19 +18,19 @@ export const readCase = (name: string) => async (file: string) => new Uint8Array
 
 export const gpu = create([]) as unknown as GPU;
 
-// Node 20 can hang where it waits for the threads of V8 with nothing else to do: there is always something to do here.
+// Node 20 can hang when it waits for V8's threads with nothing else to do, so a timer keeps it busy.
 const busy = setInterval(() => undefined, 20);
 after(() => clearInterval(busy));
 
 let shared: Promise<GPUDevice> | undefined;
 after(async () => (await shared)?.destroy());
 
-/** Runs a test with the device that tests share, whose pipelines are compiled only once. */
+/** Runs a test with the shared device, whose pipelines are compiled only once. */
 export async function withDevice(body: (device: GPUDevice) => Promise<void>): Promise<void> {
   await body(await (shared ??= openDevice({ gpu })));
 }
 
-/** Runs a test with a device of its own, which it may change. */
+/** Runs a test with a new device, which it may change. */
 export async function withOwnDevice(body: (device: GPUDevice) => Promise<void>): Promise<void> {
   const device = await openDevice({ gpu });
   try {
@@ -40,7 +40,7 @@ export async function withOwnDevice(body: (device: GPUDevice) => Promise<void>):
   }
 }
 
-/** What the JSON sections of a program file hold. */
+/** The JSON sections of a program file. */
 export interface Contents {
   needs: any;
   programs: any;
@@ -50,7 +50,7 @@ export interface Contents {
 
 const jsonSections = { NEED: "needs", PROG: "programs", "GPU ": "code", INDX: "indices" } as const;
 
-/** A program file with its JSON changed, and checksums that fit. */
+/** A program file with changed JSON and valid checksums. */
 export function changed(file: Uint8Array, change: (contents: Contents) => void): Uint8Array {
   const sections = readSections(file);
   const contents = { needs: {}, programs: {}, code: {}, indices: [] } as Contents;
@@ -61,7 +61,7 @@ export function changed(file: Uint8Array, change: (contents: Contents) => void):
   return writeSections(sections.map((section) => (section.kind in jsonSections ? { ...section, bytes: encode(section.kind) } : section)));
 }
 
-/** A program file with one of its entries. */
+/** A program file with just one of its entries. */
 export const onlyEntry = (file: Uint8Array, name: string) =>
   changed(file, (contents) => {
     const kept = contents.programs.entries.findIndex((entry: { name: string }) => entry.name === name);

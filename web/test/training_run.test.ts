@@ -7,7 +7,7 @@ import { type Trainee, checkSteps } from "../page/trainee.js";
 import { type RunView, TrainingRun } from "../page/training_run.js";
 import { FileError, tensor, writeSafetensors } from "../src/index.js";
 
-// The training of the page, on a model without a device: its parameters are how many steps were submitted.
+// The page's training run, on a model without a device: its only parameter is the number of submitted steps.
 
 class FakeTrainee {
   readonly batch = 1;
@@ -46,7 +46,7 @@ const until = async (isSo: () => boolean) => {
   assert.ok(isSo());
 };
 
-test("a training that is running is saved without a pause, by hand and by itself", async () => {
+test("a running training is saved without a pause, on request and automatically", async () => {
   const { run } = begun();
   const training = run.start();
   await until(() => run.step >= 3);
@@ -68,7 +68,7 @@ test("a training that is running is saved without a pause, by hand and by itself
   await until(() => run.saved!.losses.length === run.step);
 });
 
-test("a checkpoint brings its steps along, and one that is refused changes nothing", async () => {
+test("a checkpoint includes its step, and a refused one changes nothing", async () => {
   const { trainee, run } = begun();
   const from = (bytes: Uint8Array<ArrayBuffer>) => TrainingRun.fromCheckpoint(run.trainee, "text", text, view, false, bytes);
   const loaded = await from(Uint8Array.of(40));
@@ -82,21 +82,21 @@ test("a checkpoint brings its steps along, and one that is refused changes nothi
   await assert.rejects(from(new Uint8Array()), /not a checkpoint/);
 });
 
-test("a checkpoint of a step that no run reaches is refused", () => {
+test("a checkpoint whose step is out of range is refused", () => {
   const of = (step: number) => writeSafetensors(new Map([["jerboa.state/step", tensor(Float32Array.of(step), [])]]));
   for (const step of [0, 7, 1e7]) checkSteps(of(step));
   for (const step of [-1, 0.5, NaN, Infinity, 3e9]) assert.throws(() => checkSteps(of(step)), (error) => error instanceof FileError && /the checkpoint is of step/.test(error.message), String(step));
   checkSteps(writeSafetensors(new Map())); // parameters alone
 });
 
-test("the curve is drawn where losses are known", () => {
+test("the curve is drawn only where losses are known", () => {
   const losses = [...new Array<number>(50).fill(NaN), ...new Array<number>(50).fill(2)];
   const drawn = smoothed(losses);
   assert.ok(drawn.slice(0, 40).every(Number.isNaN));
   assert.ok(drawn.slice(60).every((value) => value === 2));
 });
 
-test("of what is asked to be opened, the last that can be is shown", () => {
+test("the last request that can be opened is shown", () => {
   const order = new OpeningOrder();
   const [slow, quick] = [order.ask(), order.ask()];
   assert.ok(order.accept(quick), "it is read first");

@@ -15,7 +15,7 @@ test("SplitMix gives the published numbers", () => {
   assert.deepEqual(wanted.map(() => random.next()), wanted);
 });
 
-test("parameters start with what the native library writes", async () => {
+test("parameters have the native library's initial values", async () => {
   for (const name of caseNames.filter((caseName) => caseName !== "llama_decode")) {
     const { storage } = readProgramFile(await readCase(name)("program.jerboa"));
     const wanted = readSafetensors(await readCase(name)("parameters.safetensors")).tensors;
@@ -37,7 +37,7 @@ test("16-bit floats round to nearest, ties to even", () => {
   assert.equal(f32ToBf16(1 + 3 * 2 ** -8), 0x3f82);
 });
 
-test("safetensors come back as they were written", () => {
+test("safetensors are read back as they were written", () => {
   const tensors = new Map([
     ["a", tensor(new Float32Array([1, 2, 3, 4, 5, 6]), [2, 3])],
     ["b", tensor(new Int32Array([-7]), [])],

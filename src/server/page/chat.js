@@ -6,7 +6,7 @@ import { store, stored } from "./storage.js";
 
 const $ = (id) => document.getElementById(id);
 
-let hasTools = false; // of the server, which it calls itself
+let hasTools = false; // the server has tools, which it calls itself
 
 const headers = () => {
   const { key } = stored("settings", {});
@@ -64,7 +64,7 @@ async function* answer(messages, settings, signal) {
   }
 }
 
-// A call is shown among the thoughts.
+// Shows a call among the thoughts.
 const shownCall = ({ name, arguments: given, output, error }) => `→ ${name} ${given}\n← ${error === null ? output : `error: ${error}`}\n`;
 
 async function showModels() {
@@ -83,7 +83,7 @@ async function showModels() {
   }
 }
 
-// How busy the server is, while the page is looked at.
+// Shows the server's load while the page is visible.
 async function showLive() {
   if (document.hidden) return;
   try {

@@ -3,8 +3,8 @@ import { addSettings } from "./settings.js";
 import { store, stored } from "./storage.js";
 import "./theme.js";
 
-// A page of conversations, which stay in the browser. Who answers is up to the page: the server's asks its server, the
-// one without a server a model on the visitor's device. Both have the elements that chat.css lays out.
+// A page of conversations, which stay in the browser. The page decides who answers: the server's page asks its server,
+// the standalone one a model on the visitor's device. Both have the elements that chat.css lays out.
 
 const $ = (id) => document.getElementById(id);
 
@@ -44,7 +44,7 @@ export function startChat({ answer, maxTokens, passwords = [], switches = [], on
   let settings = stored("settings", {});
   let conversations = stored("conversations", []); // { id, title, messages: [{ role, content, reasoning, speed }] }
   let current = conversations[0]?.id;
-  let answering; // an AbortController while an answer arrives
+  let answering; // an AbortController while an answer is being generated
 
   const conversation = () => conversations.find((one) => one.id === current);
   const save = () => {

@@ -1,5 +1,5 @@
-// Markdown as elements: headings, paragraphs, lists, quotes, tables, rules, code, emphasis, links. What a model writes
-// never becomes markup by itself: every text is a text node.
+// Renders Markdown as elements: headings, paragraphs, lists, quotes, tables, rules, code, emphasis, links. A model's
+// output never becomes markup by itself: every text is a text node.
 
 function element(name, className, ...children) {
   const made = document.createElement(name);
@@ -84,7 +84,7 @@ function list(lines, start) {
       content.push(lines[at].slice(Math.min(inner, /^\s*/.exec(lines[at])[0].length)));
     }
     const children = blocks(content);
-    // A single paragraph stands in the item itself.
+    // A single paragraph is unwrapped.
     const isSimple = children[0]?.tagName === "P";
     made.append(element("li", "", ...(isSimple ? [...children[0].childNodes, ...children.slice(1)] : children)));
     while (at < lines.length && !lines[at].trim() && item.test(lines[at + 1] ?? "")) ++at;
@@ -144,7 +144,7 @@ function blocks(lines) {
   return out;
 }
 
-/** The elements of a text in Markdown, which may end anywhere. */
+/** The elements of a Markdown text, which may end anywhere. */
 export function markdown(text) {
   return blocks(text.replace(/\r\n?/g, "\n").split("\n"));
 }

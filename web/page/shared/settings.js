@@ -1,6 +1,6 @@
-// The settings dialog of a chat page: its fields, and what is written into them.
+// The settings dialog of a chat page.
 
-/** The same on every page; all but the system message are numbers. */
+/** The settings of every page; all but the system message are numbers. */
 export const settingNames = ["system", "temperature", "top_p", "top_k", "min_p", "max_tokens", "seed"];
 
 const grid = [

@@ -1,4 +1,4 @@
-// What a page keeps in the browser, as JSON.
+// Values that a page stores in the browser, as JSON.
 
 /** The value under a key, or `otherwise` if there is none. */
 export function stored(key, otherwise) {
@@ -9,7 +9,7 @@ export function stored(key, otherwise) {
   }
 }
 
-/** Whether there was room for it. */
+/** Stores a value; returns false if there is no room. */
 export function store(key, value) {
   try {
     localStorage.setItem(`jerboa.${key}`, JSON.stringify(value));

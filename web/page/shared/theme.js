@@ -1,6 +1,6 @@
 import { store, stored } from "./storage.js";
 
-// Dark or light, as the visitor chose with the button #theme.
+// Switches between dark and light by the button #theme.
 
 const preferred = matchMedia("(prefers-color-scheme: dark)");
 const chosen = () => stored("theme", "");

@@ -1,6 +1,6 @@
 import { FileError } from "../errors.js";
 
-// Several byte strings with a description, as the C interface takes and gives them (jerboa_c.h).
+// Several byte strings with a description, as the C interface takes and returns them (jerboa_c.h).
 
 export interface Bundle {
   readonly value: unknown;

@@ -1,10 +1,10 @@
 import * as errors from "../errors.js";
 import { type Argument, CompilerModule, type CompilerSource } from "./module.js";
 
-/** What a function of the C interface gives. */
+/** The kind of result of a function in the C interface. */
 export type ResultKind = "number" | "handle" | "bytes" | "json" | "none";
 
-/** Bytes that the caller needs no more: they are moved to a worker, where others are copied. */
+/** Bytes that the caller no longer needs: they are transferred to a worker, while others are copied. */
 export class Moved {
   constructor(readonly bytes: Uint8Array<ArrayBuffer>) {}
 }
@@ -12,7 +12,7 @@ export class Moved {
 type Given = Argument | Moved;
 const unwrapped = (values: readonly Given[]) => values.map((value) => (value instanceof Moved ? value.bytes : value));
 
-/** A call of a C function, as it is sent to a worker. */
+/** A call of a C function in the form that is sent to a worker. */
 export interface Call {
   readonly id: number;
   readonly kind: ResultKind;
@@ -20,7 +20,7 @@ export interface Call {
   readonly values: readonly Argument[];
 }
 
-/** What a worker answers. */
+/** The answer of a worker. */
 export type Answer = { readonly id: number; readonly result: unknown } | { readonly id: number; readonly error: { readonly name: string; readonly message: string } };
 
 export function callModule(module: CompilerModule, { kind, name, values }: Omit<Call, "id">): unknown {
@@ -39,7 +39,7 @@ export function callModule(module: CompilerModule, { kind, name, values }: Omit<
   }
 }
 
-/** The compiler wherever it runs. */
+/** The interface to the compiler, in a worker or in this thread. */
 export interface CompilerClient {
   call(kind: "number" | "handle", name: string, ...values: readonly Given[]): Promise<number>;
   call(kind: "bytes", name: string, ...values: readonly Given[]): Promise<Uint8Array<ArrayBuffer>>;
@@ -91,7 +91,7 @@ class WorkerClient {
     this.end(new errors.UsageError("the compiler was closed"));
   }
 
-  /** It answers nothing any more. */
+  /** Fails all further calls. */
   private end(error: Error): void {
     this.ended ??= error;
     for (const { reject } of this.waiting.values()) reject(error);
@@ -99,7 +99,7 @@ class WorkerClient {
   }
 }
 
-// Classes do not survive the way between threads.
+// Error classes do not survive postMessage.
 function revived({ name, message }: { readonly name: string; readonly message: string }): Error {
   const known = (errors as unknown as Record<string, (new (message: string) => Error) | undefined>)[name];
   return known === undefined ? new errors.JerboaError(message) : new known(message);

@@ -1,6 +1,6 @@
 import { CompilerModule, type CompilerSource } from "./module.js";
 
-/** A GPUDevice or GPUAdapter as the compiler sees it. */
+/** A GPUDevice or GPUAdapter in the compiler's terms. */
 export interface DeviceDescription {
   readonly limits?: Readonly<Record<string, number>>;
   readonly features?: readonly string[];
@@ -10,25 +10,25 @@ export interface DeviceDescription {
 /** The shape of a step that an entry is compiled for. */
 export interface EntryShape {
   readonly rows?: number;
-  /** Tokens of a row; with `is_prompt` any number up to this. */
+  /** Tokens per row; with `is_prompt`, any number up to this. */
   readonly time?: number;
-  /** Blocks of the cache that a row may use. */
+  /** The number of cache blocks that a row may use. */
   readonly table?: number;
-  /** How many positions at the end logits are computed for; 0: all. */
+  /** The number of last positions to compute logits for; 0: all. */
   readonly outputs?: number;
   readonly is_prompt?: boolean;
   readonly drawing?: "none" | "greedy" | "sampled";
   readonly masked?: boolean;
 }
 
-/** An entry that reads whole texts of up to `time` tokens, without a cache. */
+/** An entry for encoders: reads whole texts of up to `time` tokens, without a cache. */
 export interface EncoderShape {
   readonly encoder: true;
   readonly rows?: number;
   readonly time?: number;
-  /** With one, there is an output "pooled" beside "hidden". */
+  /** With a pooling, there is an output "pooled" in addition to "hidden". */
   readonly pooling?: "none" | "cls" | "last" | "mean" | "max";
-  /** Pooled vectors are divided by their length. */
+  /** Normalises pooled vectors to length 1. */
   readonly normalise?: boolean;
 }
 
@@ -37,7 +37,7 @@ export interface ModelOptions {
   readonly cache?: "f32" | "f16" | "int8";
   readonly blocks?: number;
   readonly block?: number;
-  /** The longest text; by default what the largest table holds. */
+  /** The maximum length of a text; by default that of the largest table. */
   readonly context?: number;
   readonly slots?: number;
   readonly carried_rows?: number;
@@ -56,7 +56,7 @@ const limitNames = [
 ] as const;
 const infoNames = ["vendor", "architecture", "device", "description", "subgroupMinSize", "subgroupMaxSize", "isFallbackAdapter"] as const;
 
-/** What the compiler must know about a device to compile for it. */
+/** The properties of a device that the compiler needs. */
 export function describeDevice(device: GPUDevice): DeviceDescription {
   const info = device.adapterInfo as unknown as Record<string, string | number | boolean | undefined> | undefined;
   return {
@@ -66,11 +66,11 @@ export function describeDevice(device: GPUDevice): DeviceDescription {
   };
 }
 
-/** Turns configurations and graphs into programs, in WASM: the C++ compiler itself. */
+/** Compiles configurations and graphs to programs: the C++ compiler, in WASM. */
 export class Compiler {
   private constructor(readonly module: CompilerModule) {}
 
-  /** By default from jerboa.wasm of this package. */
+  /** Loads jerboa.wasm, by default from this package. */
   static async load(source?: CompilerSource): Promise<Compiler> {
     return new Compiler(await CompilerModule.load(source));
   }

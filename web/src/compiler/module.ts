@@ -8,7 +8,7 @@ const abiVersion = 2;
 /** jerboa_status */
 const errorOf: readonly (new (message: string) => JerboaError)[] = [JerboaError, UsageError, FileError, GraphError, ShapeError, OutOfMemoryError];
 
-/** Where jerboa.wasm comes from: its address, its bytes, or the module compiled from them. */
+/** The location of jerboa.wasm, its bytes, or the module compiled from them. */
 export type CompilerSource = string | URL | Uint8Array<ArrayBuffer> | ArrayBuffer | WebAssembly.Module;
 
 /**
@@ -31,7 +31,7 @@ export class CompilerModule {
     this.memory = exported["memory"] as WebAssembly.Memory;
   }
 
-  /** By default from jerboa.wasm of this package. Throws FileError if it cannot be loaded. */
+  /** Loads jerboa.wasm, by default from this package. Throws FileError if that fails. */
   static async load(source: CompilerSource = new URL("../jerboa.wasm", import.meta.url)): Promise<CompilerModule> {
     const compiled = source instanceof WebAssembly.Module ? source : await compile(source);
     let memory: WebAssembly.Memory | undefined;
@@ -49,7 +49,7 @@ export class CompilerModule {
     return this.textAt(this.number("jerboa_version"));
   }
 
-  /** All of its memory, which grows but never shrinks. */
+  /** The size of its memory, which grows but never shrinks. */
   get memoryBytes(): number {
     return this.memory.buffer.byteLength;
   }
@@ -64,7 +64,7 @@ export class CompilerModule {
     this.withArguments(values, (flat) => this.check(this.number(name, ...flat)));
   }
 
-  /** The same for a function whose last argument is where a handle is put. */
+  /** The same for a function whose last argument receives a handle. */
   handle(name: string, ...values: readonly Argument[]): number {
     return this.withArguments(values, (flat) => {
       const place = this.allocate(pointerBytes);
@@ -77,7 +77,7 @@ export class CompilerModule {
     });
   }
 
-  /** The same for a function that gives bytes, which are copied. */
+  /** The same for a function that returns bytes, which are copied. */
   bytes(name: string, ...values: readonly Argument[]): Uint8Array<ArrayBuffer> {
     const buffer = this.handle(name, ...values);
     try {
@@ -88,7 +88,7 @@ export class CompilerModule {
     }
   }
 
-  /** The same for a function that gives JSON. */
+  /** The same for a function that returns JSON. */
   json(name: string, ...values: readonly Argument[]): unknown {
     return JSON.parse(decoder.decode(this.bytes(name, ...values)));
   }
@@ -132,12 +132,12 @@ async function compile(source: string | URL | Uint8Array<ArrayBuffer> | ArrayBuf
   if (address.protocol === "file:") return WebAssembly.compile(await readLocalFile(address));
   const response = await fetch(address);
   if (!response.ok) throw new FileError(`${address.href}: the server answers ${response.status}`);
-  // A server that does not know the type of .wasm files rules out compiling while loading.
+  // A server that does not know the MIME type of .wasm files rules out compiling while loading.
   if (response.headers.get("content-type") === "application/wasm") return WebAssembly.compileStreaming(response);
   return WebAssembly.compile(await response.arrayBuffer());
 }
 
-/** Under Node; bundlers must not look for its modules. */
+/** For Node; bundlers must not resolve its modules. */
 async function readLocalFile(address: URL): Promise<Uint8Array<ArrayBuffer>> {
   const files = "node:fs/promises";
   const { readFile } = (await import(/* @vite-ignore */ /* webpackIgnore: true */ files)) as typeof import("node:fs/promises");
@@ -146,7 +146,7 @@ async function readLocalFile(address: URL): Promise<Uint8Array<ArrayBuffer>> {
 
 const outOfFiles = 44; // ENOENT of WASI
 
-// What the C library asks of its host. There are no files; what it would print goes to the console.
+// The functions that the C library imports. There are no files; output goes to the console.
 function importsOf(module: WebAssembly.Module, memory: () => WebAssembly.Memory): WebAssembly.Imports {
   const known: Readonly<Record<string, (...values: never[]) => unknown>> = {
     emscripten_notify_memory_growth: () => undefined,

@@ -1,7 +1,7 @@
 import { type Answer, type Call, type Opening, callModule } from "./client.js";
 import { CompilerModule } from "./module.js";
 
-// The compiler in a thread of its own: the first message opens it, every other one is a call.
+// Runs the compiler in a worker: the first message opens it, every other one is a call.
 
 const scope = globalThis as unknown as { onmessage: ((event: MessageEvent) => void) | null; postMessage(answer: Answer, transfer: Transferable[]): void };
 

@@ -1,7 +1,7 @@
 import type { DType } from "../tensor.js";
 import { type Dim, type Operand, type Tensor, applied, results, without } from "./tracing.js";
 
-// The functions of graphs that are not one op with its attributes and one result; ops.ts has those.
+// The functions that are more than one op with its attributes and one result; ops.ts has all others.
 
 /** 0, 1, … length - 1 */
 export function arange(length: Dim, dtype: DType = "i32"): Tensor {
@@ -32,7 +32,7 @@ export function randomNormal(shape: readonly Dim[]): Tensor {
 export function output(name: string, x: Operand): void {
   results("output", [x], { name });
 }
-/** Makes a tensor readable after a step under this name; copied only when it is asked for. */
+/** Makes a tensor readable after a step under this name; it is copied only on request. */
 export function capture(x: Operand, name: string): Tensor {
   return applied("capture", [x], { name });
 }
@@ -40,7 +40,7 @@ export interface StateOptions {
   readonly dtype?: DType | undefined;
   readonly init?: { readonly kind: "constant" | "normal" | "uniform"; readonly mean: number; readonly width: number } | undefined;
 }
-/** A value that is kept between steps and is not a parameter. */
+/** A value that is kept between steps but is not a parameter. */
 export function state(name: string, shape: readonly number[], options: StateOptions = {}): Tensor {
   return applied("state", [], { name, shape, ...options });
 }
@@ -52,7 +52,7 @@ export function update(target: Operand, value: Operand): void {
 export function square(x: Operand): Tensor {
   return applied("square", [x]);
 }
-/** With a number as the exponent the base may be negative if it is whole. */
+/** If the exponent is a whole number, the base may be negative. */
 export function pow(a: Operand, b: Operand): Tensor {
   return applied("pow", [a, b]);
 }
@@ -65,7 +65,7 @@ export function geglu(a: Operand, b: Operand, approximate: "none" | "tanh" = "ta
   return applied("geglu", [a, b], { approximate });
 }
 
-/** Parts along an axis: how many equal ones, or their sizes. */
+/** Parts along an axis, given by the number of equal ones or by their sizes. */
 export function split(x: Operand, parts: number | readonly Dim[], axis = -1): Tensor[] {
   return results("split", [x], typeof parts === "number" ? { parts, axis } : { sizes: parts, axis });
 }
@@ -74,14 +74,14 @@ export function topK(x: Operand, k: number, axis = -1): { values: Tensor; indice
   const [values, indices] = results("top_k", [x], { k, axis });
   return { values: values!, indices: indices! };
 }
-/** The running maximum, and where it is. */
+/** The running maximum, and its index. */
 export function cummax(x: Operand, options: { readonly axis?: number; readonly reverse?: boolean } = {}): { values: Tensor; indices: Tensor } {
   const [values, indices] = results("cummax", [x], { ...options });
   return { values: values!, indices: indices! };
 }
 
 export interface AttentionOptions {
-  /** Where q, k and v are [batch, time, heads * size]; otherwise they are [batch, heads, time, size]. */
+  /** For q, k and v of [batch, time, heads * size]; without it they are [batch, heads, time, size]. */
   readonly heads?: number | undefined;
   /** Heads of k and v; by default as many as q has. */
   readonly kvHeads?: number | undefined;
@@ -96,7 +96,7 @@ export interface AttentionOptions {
   readonly lengths?: Operand | undefined;
   readonly positions?: Operand | undefined;
   readonly table?: Operand | undefined;
-  /** Keeps the probabilities under this name. */
+  /** Captures the probabilities under this name. */
   readonly capture?: string | undefined;
 }
 const attentionOperands = ["mask", "sinks", "lengths", "positions", "table"] as const;
@@ -120,7 +120,7 @@ export function mergeHeads(x: Operand): Tensor {
 }
 
 export interface RecurrentOptions {
-  /** A row per sequence; by default zeros. */
+  /** One row per sequence; by default zeros. */
   readonly state?: Operand | undefined;
   readonly positions?: Operand | undefined;
   readonly slots?: Operand | undefined;
@@ -130,7 +130,7 @@ export function causalConv1d(x: Operand, weight: Operand, options: RecurrentOpti
   const [next, y] = results("causal_conv1d", [options.state, x, weight, options.positions, options.slots]);
   return { y: y!, state: next! };
 }
-/** Attention without a softmax, over a state; with beta the gated delta rule. */
+/** Attention without a softmax, with a state; with beta it is the gated delta rule. */
 export function linearAttention(
   q: Operand,
   k: Operand,

@@ -3,7 +3,7 @@ import { UsageError, listed } from "../errors.js";
 import { type DType, type Tensor as HostTensor, checkTensor, typeText } from "../tensor.js";
 import { type Dim, type Tensor, applied } from "./tracing.js";
 
-/** An input that a graph is compiled for. Sizes may be symbols, whose bounds `symbols` gives. */
+/** An input that a graph is compiled for. Sizes may be symbols, whose bounds are in `symbols`. */
 export interface InputSpec {
   readonly shape: readonly Dim[];
   readonly dtype?: DType;
@@ -29,7 +29,7 @@ export function specsOf(batch: Batch): InputSpecs {
   return Object.fromEntries(entries.map(([name, { dtype, shape }]) => [name, { dtype, shape }]));
 }
 
-/** "ids:i32[8, 128] targets:i32[8, 128]": what a compiled step depends on. */
+/** "ids:i32[8, 128] targets:i32[8, 128]": identifies a compiled step. */
 export function signature(specs: InputSpecs): string {
   return Object.entries(specs)
     .map(([name, { shape, dtype = "f32" }]) => `${name}:${dtype}[${shape.join(", ")}]`)
@@ -37,14 +37,14 @@ export function signature(specs: InputSpecs): string {
     .join(" ");
 }
 
-/** Creates the inputs in the graph that is being traced. Asking for another name is an error that lists them. */
+/** Creates the inputs in the graph that is being traced. Reading another name is an error that lists them. */
 export function declareInputs<I extends Inputs>(specs: InputSpecs): I {
-  const names = Object.keys(specs).sort(); // as a map in C++
+  const names = Object.keys(specs).sort(); // sorted, as in C++
   const inputs = Object.fromEntries(names.map((name) => [name, applied("input", [], { name, ...specs[name] })]));
   return new Proxy(inputs, {
     get: (target, name) => {
       if (typeof name === "symbol" || name in target) return Reflect.get(target, name) as unknown;
-      throw new UsageError(`no input is named ${name}; there are ${listed(names)}`);
+      throw new UsageError(`no input is named ${name}; available: ${listed(names)}`);
     },
   }) as I;
 }

@@ -7,9 +7,9 @@ import { cast, conv1d, conv2d, embedding, greaterEqual, layerNorm, matmul, where
 import { Parameter, init } from "./parameter.js";
 import { type Operand, Tensor, currentGraph, inModule } from "./tracing.js";
 
-// Modules: objects that hold parameters and apply ops to them, with the names, shapes and initial values of the C++
-// library's, so that either loads what the other has saved. Weights are [out, in], as in Hugging Face files. A module
-// computes in the type of its input, which its parameters are cast to.
+// Modules: objects that hold parameters and apply ops to them, with the C++ library's names, shapes and initial values,
+// so that each can load what the other saves. Weights are [out, in], as in Hugging Face files. A module computes in the
+// type of its input, to which its parameters are cast.
 
 function fanIn(count: number): Init {
   return init.uniform(1 / Math.sqrt(Math.max(count, 1)));
@@ -29,7 +29,7 @@ function inTypeOf(x: Operand, parameter: Parameter): Operand {
   return isFloat ? cast(parameter, x.dtype) : parameter;
 }
 
-// Errors inside name the module, and so does what it gives.
+// Errors inside of `body` name the module, and so does its result.
 function called(weight: Parameter, body: () => Tensor): Tensor {
   const module = moduleOf(weight);
   return inModule(module, () => body().named(module === "" ? `${weight.path}_out` : module));
@@ -37,7 +37,7 @@ function called(weight: Parameter, body: () => Tensor): Tensor {
 
 export interface LinearOptions {
   readonly bias?: boolean;
-  /** Of the weight; by default uniform within 1 / sqrt(in). */
+  /** The weight's; by default uniform within 1 / sqrt(in). */
   readonly init?: Init;
   readonly dtype?: DType;
 }
@@ -85,7 +85,7 @@ export class Embedding {
 }
 
 export interface NormOptions {
-  /** By default 1e-5 of LayerNorm, 1e-6 of RMSNorm. */
+  /** By default 1e-5 for LayerNorm and 1e-6 for RMSNorm. */
   readonly eps?: number;
   readonly dtype?: DType;
 }
@@ -147,7 +147,7 @@ export interface ConvOptions {
   readonly dtype?: DType;
 }
 
-// The weight and the bias of a convolution over this many axes.
+// Creates the weight and the bias of a convolution over this many axes.
 function convolution(axes: 1 | 2, inSize: number, outSize: number, kernel: number, options: ConvOptions): { weight: Parameter; bias?: Parameter } {
   const owner = `nn.Conv${axes}d(${inSize}, ${outSize}, ${kernel})`;
   const groups = asCount(options.groups ?? 1, `${owner}: groups`, 1);

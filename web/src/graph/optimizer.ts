@@ -1,6 +1,6 @@
 // Optimizers as data: C++ builds their updates into the graph of a training step.
 
-/** A learning rate that goes up to `peak` over `warmup` steps, then down to `floor` at `total`, where it stays. */
+/** A learning rate that rises to `peak` over `warmup` steps, then falls to `floor` at `total`, where it stays. */
 export interface Schedule {
   readonly schedule: "warmup_cosine" | "warmup_linear";
   readonly peak: number;
@@ -8,7 +8,7 @@ export interface Schedule {
   readonly total: number;
   readonly floor: number;
 }
-/** A number, a schedule, or the name of an input with which every batch gives the rate. */
+/** A number, a schedule, or the name of an input that gives the rate of every batch. */
 export type LearningRate = number | Schedule | { readonly input: string };
 
 export function warmupCosine(peak: number, warmup: number, total: number, floor = 0): Schedule {
@@ -24,7 +24,7 @@ interface Moments {
   readonly beta1?: number;
   readonly beta2?: number;
   readonly eps?: number;
-  /** Gradients are scaled down to this global norm; 0, the default: off. */
+  /** Scales gradients down to this global norm; 0, the default: off. */
   readonly clipNorm?: number;
 }
 export type Optimizer =

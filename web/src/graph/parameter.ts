@@ -23,7 +23,7 @@ export interface ParameterOptions {
   readonly trainable?: boolean | undefined;
 }
 
-/** The description of a parameter. Its place in the model, "blocks.0.qkv.weight", is its name. */
+/** The description of a parameter. Its path in the model, "blocks.0.qkv.weight", is its name. */
 export class Parameter {
   /** Empty until a Trainer takes the model. */
   path = "";
@@ -36,7 +36,7 @@ export class Parameter {
     readonly owner = "a parameter",
   ) {}
 
-  /** The tensor of the graph that is being traced. */
+  /** Its tensor in the graph that is being traced. */
   tensor(): Tensor {
     if (this.path === "")
       throw new GraphError(`${this.owner}${this.site === "" ? "" : ` made at ${this.site}`} has no name: keep it in a field of the model, and hand that to a Trainer or to assignPaths`);

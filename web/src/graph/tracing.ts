@@ -4,12 +4,13 @@ import { GraphError, JerboaError, UsageError } from "../errors.js";
 import type { DType } from "../tensor.js";
 import { Parameter } from "./parameter.js";
 
-// Graphs are built in C++, one call per op: it decides shapes and says what is wrong, at once. Here are only handles.
+// Graphs are built in C++, one call per op, which infers shapes and reports errors at once. TypeScript only has
+// handles.
 
 /** A size: a number, or text over symbols that the inputs declare, such as "T" or "2*T+1". */
 export type Dim = number | string;
 
-/** What ops take. A number takes the type of the other operand. */
+/** The type of ops' operands. A number takes the type of the other operand. */
 export type Operand = Tensor | Parameter | number;
 
 /** A handle to a tensor of the graph that is being traced. */
@@ -30,7 +31,7 @@ export class Tensor {
     if (size === undefined || !Number.isInteger(axis)) throw new UsageError(`dim: axis ${axis} is out of range for [${this.shape.join(", ")}]`);
     return size;
   }
-  /** Names the tensor for printing and profiles. */
+  /** Names the tensor in listings and profiles. */
   named(name: string): Tensor {
     return applied("name", [this], { name });
   }
@@ -71,7 +72,7 @@ export function currentGraph(what: string): TracedGraph {
   return current;
 }
 
-/** While `body` runs, errors of ops begin with the name of this module: "blocks.3.qkv: matmul: …". */
+/** Prefixes errors of ops in `body` with the name of this module: "blocks.3.qkv: matmul: …". */
 export function inModule<T>(module: string, body: () => T): T {
   const outer = currentModule;
   currentModule = module;
@@ -82,7 +83,7 @@ export function inModule<T>(module: string, body: () => T): T {
   }
 }
 
-/** A graph in the making. */
+/** A graph under construction. */
 export class TracedGraph {
   private readonly handle: number;
   private freed = false;
@@ -120,12 +121,12 @@ export class TracedGraph {
     return tensors.map(({ id, dtype, shape }) => new Tensor(this, id, dtype, shape));
   }
 
-  /** As JSON, for a compiler. */
+  /** The graph as JSON, for a compiler. */
   forward(options: Options = {}): unknown {
     return this.module.json("jerboa_graph_forward", this.handle, JSON.stringify(encoded(options)));
   }
 
-  /** The graph of a training step whose loss this graph's output "loss" is, as JSON. */
+  /** The graph of a training step as JSON; this graph's output "loss" is the loss. */
   training(options: Options): unknown {
     return this.module.json("jerboa_graph_training", this.handle, JSON.stringify(encoded(options)));
   }
@@ -171,14 +172,14 @@ function encodedNumber(value: number): number | string {
   return Number.isNaN(value) ? "nan" : value > 0 ? "inf" : "-inf";
 }
 
-// Names as C++ writes them; fields that are undefined are absent.
+// Converts names to those of C++; undefined fields are left out.
 function encoded(value: unknown): unknown {
   if (typeof value === "number") return encodedNumber(value);
   if (Array.isArray(value)) return value.map(encoded);
   if (typeof value !== "object" || value === null) return value;
   const fields = Object.entries(value).filter(([, field]) => field !== undefined);
   const snakeCase = (name: string) => name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
-  // The names of symbols are the user's.
+  // The names of symbols belong to the user.
   return Object.fromEntries(fields.map(([name, field]) => [snakeCase(name), name === "symbols" ? field : encoded(field)]));
 }
 

@@ -13,9 +13,9 @@ import { type Optimizer, adamW } from "./optimizer.js";
 import { type Parameter, assignPaths } from "./parameter.js";
 import { Tensor, TracedGraph } from "./tracing.js";
 
-/** Computes a scalar from a model and the inputs, each of which it must use. */
+/** Computes a scalar from a model and the inputs, all of which it must use. */
 export type Loss<M, I extends Inputs = Inputs> = (model: M, inputs: I) => Tensor;
-/** Computes a tensor, the output "output", or several by name. */
+/** Computes a tensor, which becomes the output "output", or several by name. */
 export type Forward<M, I extends Inputs = Inputs> = (model: M, inputs: I) => Tensor | Readonly<Record<string, Tensor>>;
 
 export interface TrainerOptions {
@@ -24,21 +24,21 @@ export interface TrainerOptions {
   readonly device?: GPUDevice;
   /** The WebGPU implementation: under Node `create([])` of npm webgpu. */
   readonly gpu?: GPU;
-  /** Of initial values and of random ops. */
+  /** For initial values and random ops. */
   readonly seed?: number | bigint;
-  /** In mixed precision products are of f16; the device needs shader-f16. */
+  /** In mixed precision, products have f16 operands; the device needs shader-f16. */
   readonly precision?: "full" | "mixed_f16";
-  /** The compiler, or where jerboa.wasm comes from; by default from this package, and in a page it compiles in a worker. */
+  /** The compiler, or the location of jerboa.wasm; by default in this package. In a page it compiles in a worker. */
   readonly compiler?: Compiler | CompilerSource;
 }
 
-/** What a step gives. */
+/** The result of a step. */
 export interface StepResult {
   /** Updates so far, including this one. */
   readonly step: number;
   /** Waits for the device. */
   loss(): Promise<number>;
-  /** The outputs "loss" and "lr", and the captures that were asked for. */
+  /** The outputs "loss" and "lr", and the requested captures. */
   readonly outputs: RunResult;
 }
 
@@ -67,7 +67,7 @@ export class Trainer<M extends object, I extends Inputs = Inputs> {
     private readonly options: TrainerOptions,
   ) {}
 
-  /** Throws UsageError that says what the model or the loss lacks, DeviceError if there is no WebGPU. */
+  /** Throws UsageError if the model or the loss is invalid, and DeviceError if there is no WebGPU. */
   static async create<M extends object, I extends Inputs = Inputs>(model: M, loss: Loss<M, I>, options: TrainerOptions = {}): Promise<Trainer<M, I>> {
     const given = asOptions(options, "the options of a Trainer");
     if (typeof loss !== "function") throw new UsageError(`a loss is a function of the model and its inputs, not ${described(loss)}`);
@@ -94,7 +94,7 @@ export class Trainer<M extends object, I extends Inputs = Inputs> {
     const entry = `step ${signature(specsOf(this.withoutRate(batch)))}`;
     await this.prepare(batch);
     const running = this.session!.submit(entry, batch, options);
-    const step = ++this.done; // before anything is awaited: steps are counted in the order in which they are submitted
+    const step = ++this.done; // before anything is awaited, so that steps are counted in the order of their submission
     const outputs = await running;
     return { step, outputs, loss: () => outputs.number("loss") };
   }
@@ -114,16 +114,16 @@ export class Trainer<M extends object, I extends Inputs = Inputs> {
   }
   private forwards = 0;
 
-  /** Parameters and optimizer state as safetensors, which `load` here and Trainer::load of the C++ library read. */
+  /** Parameters and optimizer state as safetensors, for `load` here and Trainer::load in the C++ library. */
   async save(): Promise<Uint8Array<ArrayBuffer>> {
     if (this.session === undefined) throw new UsageError("there is nothing to save yet: call step or prepare(batch) first");
     return this.session.save();
   }
 
-  /** Continues where a trainer was saved: parameters, or a checkpoint with the optimizer's state. */
+  /** Loads parameters, or a checkpoint with the optimizer's state, and continues from there. */
   async load(bytes: Uint8Array): Promise<void> {
     if (this.session === undefined) {
-      this.loaded = bytes; // by the first program, which knows the shapes
+      this.loaded = bytes; // loaded with the first program, which knows the shapes
       return;
     }
     await this.settled();
@@ -131,14 +131,14 @@ export class Trainer<M extends object, I extends Inputs = Inputs> {
     await this.readStep();
   }
 
-  /** Back to initial values, from the same seed or another. */
+  /** Resets to initial values, from the same seed or another. */
   async reset(seed?: number | bigint): Promise<void> {
     await this.settled();
     this.session?.reset(seed);
     this.done = 0;
   }
 
-  /** Frees what it holds on the device. */
+  /** Frees the device memory. */
   destroy(): void {
     this.session?.destroy();
     void this.worker?.then((worker) => worker.close());
@@ -163,7 +163,7 @@ export class Trainer<M extends object, I extends Inputs = Inputs> {
     await this.work.catch(() => undefined);
   }
 
-  // Programs are added one at a time, each once.
+  // Adds programs one at a time, each only once.
   private ensure(entry: string, graph: () => unknown): Promise<void> {
     let made = this.compiling.get(entry);
     if (made === undefined) {
@@ -183,7 +183,7 @@ export class Trainer<M extends object, I extends Inputs = Inputs> {
     this.loaded = undefined;
   }
 
-  // Graphs are built here, call by call, but what takes long should not keep a page from responding.
+  // Graphs are built in this thread, but compiling them takes long and must not block a page.
   private async compile(entries: Readonly<Record<string, unknown>>): Promise<Uint8Array> {
     const device = describeDevice(this.device);
     const { compiler } = this.options;
@@ -228,7 +228,7 @@ export class Trainer<M extends object, I extends Inputs = Inputs> {
   }
 }
 
-/** A function of a model, compiled when it is first used. */
+/** A function of a model, compiled on first use. */
 export class ForwardPass {
   constructor(private readonly runner: (inputs: Readonly<Record<string, Input>>) => Promise<RunResult>) {}
 

@@ -1,4 +1,4 @@
-/** What `work` gives, or the signal's reason as soon as it is aborted; the work then goes on unheard. */
+/** The result of `work`, or a rejection as soon as the signal is aborted; the work then continues unobserved. */
 export function unlessAborted<T>(work: Promise<T>, signal: AbortSignal | undefined): Promise<T> {
   if (signal === undefined) return work;
   return new Promise((resolve, reject) => {

@@ -17,9 +17,9 @@ import { type FinishReason, TextStream, type TokenLogprobs } from "./streams.js"
 import { type GenerateOptions, requestRow } from "./text_request.js";
 import { type ParameterRead, loadWeights } from "./weights.js";
 
-/** How far loading has come. */
+/** The progress of loading. */
 export interface LoadProgress {
-  /** "waiting": another tab loads the same model into the cache that they share. */
+  /** "waiting": another tab is loading the same model into the shared cache. */
   readonly phase: "waiting" | "files" | "compiling" | "weights" | "ready";
   /** Bytes of the checkpoint, in the phase "weights". */
   readonly loaded: number;
@@ -27,26 +27,26 @@ export interface LoadProgress {
 }
 
 export interface LoadOptions {
-  /** The type that matrices are stored in; by default the checkpoint's. */
+  /** The type to store matrices in; by default the checkpoint's. */
   readonly weights?: "f32" | "f16" | "bf16" | "int8" | "int4";
-  /** The most tokens of a text; by default the model's limit, but at most 4096. */
+  /** The maximum number of tokens in a text; by default the model's limit, but at most 4096. */
   readonly context?: number;
-  /** How many texts are written at once at most; fewer need less memory. By default 4. */
+  /** The maximum number of texts that are generated at once; fewer need less memory. By default 4. */
   readonly sequences?: number;
   readonly onProgress?: (progress: LoadProgress) => void;
-  /** Ends the loading, whatever it is doing. */
+  /** Ends loading at any time. */
   readonly signal?: AbortSignal;
-  /** By default the best that the browser offers. */
+  /** By default the best one that the browser offers. */
   readonly device?: GPUDevice;
   /** The WebGPU implementation: under Node `create([])` of npm webgpu. */
   readonly gpu?: GPU;
-  /** Where jerboa.wasm is, if a bundler has moved it. */
+  /** The location of jerboa.wasm, if a bundler has moved it. */
   readonly compiler?: CompilerSource;
-  /** The type of the keys and values that a text leaves behind: int8 takes a quarter of the memory of f32. */
+  /** The type of cached keys and values: int8 takes a quarter of the memory of f32. */
   readonly cacheType?: "f32" | "f16" | "int8";
   /** Whether the device draws tokens; by default not on software drivers, where sampling is faster on the host. */
   readonly deviceSampling?: boolean;
-  /** Whether the model is kept in the browser's private file system for the next time; by default it is. */
+  /** Whether to keep the model in the browser's private file system; true by default. */
   readonly cache?: boolean;
 }
 
@@ -57,12 +57,12 @@ export interface ChatMessage {
 
 export interface ChatOptions extends GenerateOptions {
   readonly tools?: readonly unknown[];
-  /** Further names that the chat template reads. */
+  /** Further variables of the chat template. */
   readonly variables?: Readonly<Record<string, unknown>>;
 }
 
 interface Description {
-  /** Of the compiler. */
+  /** The compiler's version. */
   readonly version: string;
   readonly model_type: string;
   readonly weights: string;
@@ -89,10 +89,10 @@ interface StepRow {
   readonly step: number;
   readonly runs: readonly RunRow[];
 }
-/** A step that the device computes. */
+/** A step in flight. */
 interface RunningStep {
   readonly step: number;
-  /** A bundle of the outputs that it names. */
+  /** The bundle of outputs that the step reads. */
   readonly results: Promise<Uint8Array<ArrayBuffer>>;
 }
 interface EventRow {
@@ -109,7 +109,10 @@ const gigabytes = (bytes: number) => `${(bytes / 2 ** 30).toFixed(bytes < 2 ** 3
 
 const now = () => performance.now() / 1000;
 
-/** All that decides how parameters are made from the checkpoint, of which they are kept under their indices. */
+/**
+ * Everything that determines how parameters are made from the checkpoint; cached parameters are only valid for the same
+ * text.
+ */
 const parametersText = ({ version, weights, reads }: Description) => JSON.stringify({ version, weights, reads });
 
 function logprobsOf(token: number, { drawn, likeliest }: NonNullable<EventRow["logprobs"]>): TokenLogprobs {
@@ -125,7 +128,7 @@ function logprobsOf(token: number, { drawn, likeliest }: NonNullable<EventRow["l
  * Several texts may be written at once: they are computed together.
  */
 export class LanguageModel {
-  /** The conversation that chat() keeps; set it to begin with a system message, or to go on with an earlier one. */
+  /** The conversation of chat(); set it to start with a system message, or to continue an earlier conversation. */
   conversation: ChatMessage[] = [];
   private readonly texts = new Map<number, { readonly stream: TextStream; text: string; readonly tokens: number[]; readonly logprobs: TokenLogprobs[] | undefined }>();
   private readonly compiling = new Map<string, Promise<void>>();
@@ -157,7 +160,7 @@ export class LanguageModel {
       const load = async () => LanguageModel.loadAlone(source, await ModelFolder.open(source.name, given.weights ?? weightsAsStored), given);
       return await withModelLock(source.name, load, { signal, onWait: () => given.onProgress?.({ phase: "waiting", loaded: 0, total: 0 }) });
     } catch (error) {
-      signal?.throwIfAborted(); // and not what it was that broke off
+      signal?.throwIfAborted(); // takes precedence over errors that the abort caused
       throw error;
     }
   }
@@ -167,7 +170,7 @@ export class LanguageModel {
     const report = (phase: LoadProgress["phase"], loaded = 0, total = 0) => options.onProgress?.({ phase, loaded, total });
     report("files");
     const opening = { client: openCompiler(options.compiler), device: options.device === undefined ? openDevice({ gpu: options.gpu }) : Promise.resolve(options.device) };
-    for (const one of Object.values(opening)) one.catch(() => undefined); // the files may be what is wrong
+    for (const one of Object.values(opening)) one.catch(() => undefined); // awaited later: errors in the files come first
     let model: LanguageModel | undefined;
     try {
       const loaded = await unlessAborted(filesOf(source, folder, signal), signal);
@@ -179,7 +182,7 @@ export class LanguageModel {
       const { language, session, description } = model;
       await folder?.keepParametersOf(parametersText(description), filesKey);
       signal?.throwIfAborted();
-      // Whatever is compiled first, the device and the network have something to do.
+      // In parallel, so that the device, the network and the compiler are all busy.
       const weights = loadWeights({ client, language, source, folder, session, signal, onBytes }, description.reads);
       await unlessAborted(Promise.all([weights, ...description.entries.map((entry) => model!.compile(entry))]), signal);
       await folder?.markComplete();
@@ -191,12 +194,12 @@ export class LanguageModel {
         void opening.client.then((client) => client.close(), () => undefined);
         if (options.device === undefined) void opening.device.then((device) => device.destroy(), () => undefined);
       }
-      await folder?.close(); // what was given up must not write into the folder of the next load
+      await folder?.close(); // a load that was given up must not write into the folder of the next one
       throw error;
     }
   }
 
-  /** A model without memory on the device yet; refuses one that cannot fit there. */
+  /** Creates a model without device memory; refuses one that cannot fit. */
   private static async create(files: readonly LoadedFile[], client: CompilerClient, device: GPUDevice, options: LoadOptions): Promise<LanguageModel> {
     const value = {
       files: files.map(({ name, size }) => ({ name, size })),
@@ -215,7 +218,7 @@ export class LanguageModel {
     return new LanguageModel(client, language, description, device, options.device === undefined);
   }
 
-  // Memory for everything, before anything is downloaded.
+  // Allocates everything before anything is downloaded.
   private async allocate(): Promise<void> {
     const { weight_bytes: weights, cache_bytes: cache } = this.description;
     const first = this.description.entries[0]!;
@@ -234,18 +237,18 @@ export class LanguageModel {
   get parameters(): number {
     return this.description.parameters;
   }
-  /** The type of the matrices: "f32", "int4" … */
+  /** The type of the matrices: "f32", "int4" …. */
   get weights(): string {
     return this.description.weights;
   }
   get weightBytes(): number {
     return this.description.weight_bytes;
   }
-  /** Of the keys and values that texts leave behind. */
+  /** The size of the key/value cache. */
   get cacheBytes(): number {
     return this.description.cache_bytes;
   }
-  /** The most tokens of a text, prompt included. */
+  /** The maximum number of tokens in a text, including the prompt. */
   get context(): number {
     return this.description.context;
   }
@@ -270,13 +273,13 @@ export class LanguageModel {
     return this.submit({ tokens }, options);
   }
 
-  /** The answer to a list of messages, which is not kept. */
+  /** Answers a list of messages, which is not kept. */
   answer(messages: readonly ChatMessage[], options: ChatOptions = {}): TextStream {
     const { tools, variables } = options ?? {};
     return this.submit({ messages, ...(tools === undefined ? {} : { tools }), ...(variables === undefined ? {} : { variables }) }, options);
   }
 
-  /** The answer to the next message of the conversation. A message that fails leaves the conversation as it was. */
+  /** Answers the next message of the conversation. If it fails, the conversation stays unchanged. */
   chat(message: string, options: ChatOptions = {}): TextStream {
     const longer = [...this.conversation, { role: "user", content: message }];
     const stream = this.answer(longer, options);
@@ -292,7 +295,7 @@ export class LanguageModel {
     return (await this.client.call("json", "jerboa_language_encode", this.language, JSON.stringify({ prompt }))) as number[];
   }
 
-  /** Ends all texts and frees the memory of the device. */
+  /** Ends all texts and frees the device memory. */
   dispose(): void {
     if (this.disposed) return;
     this.disposed = true;
@@ -308,7 +311,7 @@ export class LanguageModel {
     let cancelled = false;
     const stop = () => {
       cancelled = true;
-      if (id !== undefined) void this.cancel(id).catch(() => undefined); // a compiler that is gone has ended all texts
+      if (id !== undefined) void this.cancel(id).catch(() => undefined); // if the compiler is gone, all texts have ended
     };
     const stream = new TextStream(stop);
     const abort = () => {
@@ -336,7 +339,7 @@ export class LanguageModel {
     this.deliver((await this.client.call("json", "jerboa_language_cancel", this.language, id, now())) as EventRow[]);
   }
 
-  /** Takes steps from the compiler, runs them and hands back what came out, as long as there are any. */
+  /** Runs the compiler's steps and returns their results to it, as long as there are any. */
   private async drive(): Promise<void> {
     if (this.isDriven) return;
     this.isDriven = true;
@@ -362,7 +365,7 @@ export class LanguageModel {
     } finally {
       this.isDriven = false;
     }
-    if (hasFailed && !this.disposed && this.texts.size > 0) void this.drive(); // what was submitted while others were given up
+    if (hasFailed && !this.disposed && this.texts.size > 0) void this.drive(); // texts submitted meanwhile
   }
 
   private async complete({ step, results }: RunningStep): Promise<void> {
@@ -378,7 +381,10 @@ export class LanguageModel {
     this.deliver((await this.client.call("json", "jerboa_language_fail", this.language, step, (error as Error).message, isFull, now())) as EventRow[], error);
   }
 
-  /** All texts end with this error. The compiler forgets them, and the steps under way, so that later ones can be written. */
+  /**
+   * Ends all texts with this error. The compiler discards them and the steps in flight, so that later texts can be
+   * generated.
+   */
   private async abandon(running: readonly RunningStep[], error: unknown): Promise<void> {
     const ids = [...this.texts.keys()];
     this.endAll(error);
@@ -390,7 +396,7 @@ export class LanguageModel {
       }
       for (const id of ids) await this.client.call("json", "jerboa_language_cancel", this.language, id, now());
     } catch {
-      // The compiler itself is gone: its next call says so.
+      // The compiler itself has failed: its next call throws.
     }
   }
 
@@ -411,7 +417,7 @@ export class LanguageModel {
     }
   }
 
-  /** Submits the runs of a step, and gives the result of the last. */
+  /** Submits the runs of a step; returns the result of the last. */
   private async submitRuns({ runs }: StepRow, parts: readonly Uint8Array[]): Promise<RunResult> {
     let place = 0;
     let result: RunResult | undefined;
@@ -434,12 +440,12 @@ export class LanguageModel {
         await program.addTo(this.session);
       })();
       this.compiling.set(entry, made);
-      made.catch(() => this.compiling.delete(entry)); // it may work another time
+      made.catch(() => this.compiling.delete(entry)); // a later attempt may succeed
     }
     return made;
   }
 
-  /** `cause` is why texts have failed. */
+  /** `cause` is the reason why texts have failed. */
   private deliver(events: readonly EventRow[], cause?: unknown): void {
     for (const event of events) {
       const found = this.texts.get(event.id);

@@ -1,21 +1,21 @@
 import { UsageError } from "../errors.js";
 
-// Models that were loaded once, in the browser's private file system: their small files, and their parameters as they are
-// uploaded, already converted or quantised. A model is a folder; a parameter's file has its hash in its name, so that
-// one that was cut off or damaged is noticed, and what is there already need not be loaded again after an interruption.
-// The cache is never why a model cannot be loaded: where it fails, loading goes on without it.
+// Models in the browser's private file system: their small files, and their parameters in the form in which they are
+// uploaded, already converted or quantised. Each model is a folder. A parameter's file has its hash in its name, so
+// that truncated or damaged files are noticed, and that loading resumes after an interruption. The cache never makes
+// loading fail: if it does not work, loading continues without it.
 
-/** Of the files in a folder. Raise it when they are named, bundled or computed in another way. */
+/** The version of the folder's layout. Raise it when files are named, bundled or computed differently. */
 export const cacheFormat = 2;
 
-/** A model in the cache. */
+/** A cached model. */
 export interface CachedModel {
   /** Where it was loaded from. */
   readonly source: string;
   /** The type of its weights, "int4" for example. */
   readonly weights: string;
   readonly bytes: number;
-  /** Whether all of it is there. */
+  /** Whether all of it is cached. */
   readonly isComplete: boolean;
 }
 
@@ -29,7 +29,7 @@ interface Facts {
   readonly source: string;
   readonly weights: string;
   readonly format?: number;
-  /** What tells apart parameters that are converted in different ways. */
+  /** Distinguishes parameters that were converted in different ways. */
   readonly parameters?: string;
 }
 
@@ -63,7 +63,7 @@ async function writeFile(folder: Directory, name: string, bytes: Uint8Array<Arra
   const file = await (await folder.getFileHandle(name, { create: true })).createWritable();
   try {
     await file.write(bytes);
-    await file.close(); // nothing is there before
+    await file.close(); // removes the partial file
   } catch (error) {
     await file.abort().catch(() => undefined); // it may be closed already
     await folder.removeEntry(name).catch(() => undefined);
@@ -86,25 +86,25 @@ function writeFacts(folder: Directory, facts: Facts): Promise<void> {
 
 const isFullError = (error: unknown) => (error as Error).name === "QuotaExceededError";
 
-/** A disk without room is nothing to warn of. */
+/** A full disk deserves no warning. */
 function warn(error: unknown): void {
   if (!isFullError(error)) console.warn(`jerboa: the model is not kept in this browser: ${(error as Error).message}`);
 }
 
 /** The folder of one model. */
 export class ModelFolder {
-  private readonly names = new Map<string, string>(); // a parameter's file by its key
+  private readonly names = new Map<string, string>(); // file of each parameter, by key
   private hasFailed = false; // something was left out
-  private isBroken = false; // and not for want of room, of which there may be enough for smaller parts
+  private isBroken = false; // not because the disk is full, since smaller parts may still fit then
   private isClosed = false;
-  private changing: Promise<void> = Promise.resolve(); // one change after another; none of them rejects
+  private changing: Promise<void> = Promise.resolve(); // changes run one after another; none of them rejects
 
   private constructor(
     private readonly folder: Directory,
     private facts: Facts,
   ) {}
 
-  /** Undefined where there is no such file system, or no room in it. */
+  /** Undefined if there is no such file system, or no room in it. */
   static async open(source: string, weights: string): Promise<ModelFolder | undefined> {
     const parent = await root();
     if (parent === undefined) return undefined;
@@ -123,12 +123,12 @@ export class ModelFolder {
     const opened = new ModelFolder(folder, isCurrent ? found : { source, weights, format: cacheFormat });
     await opened.findFiles();
     if (isCurrent) return opened;
-    await opened.clear(); // what another version has left
+    await opened.clear(); // files of another version
     await writeFacts(folder, opened.facts);
     return opened;
   }
 
-  // Of several files under one key, nobody knows which is the right one.
+  // If several files have the same key, none of them can be trusted.
   private async findFiles(): Promise<void> {
     const found = new Map<string, string[]>();
     for await (const [name] of this.folder.entries()) {
@@ -156,7 +156,7 @@ export class ModelFolder {
     });
   }
 
-  /** What was put under this key, if it is undamaged. */
+  /** The content under this key, if it is undamaged. */
   async get(key: string): Promise<Uint8Array<ArrayBuffer> | undefined> {
     const name = this.names.get(key);
     if (name === undefined) return undefined;
@@ -164,7 +164,7 @@ export class ModelFolder {
     return bytes !== undefined && name === `${key}.${await hashOf(bytes)}.bin` ? bytes : undefined;
   }
 
-  /** Keys are letters, digits and hyphens. Leaves out what there is no room for, and everything once the disk fails. */
+  /** Keys are letters, digits and hyphens. Drops content that does not fit, and everything after the disk has failed. */
   async put(key: string, bytes: Uint8Array<ArrayBuffer>): Promise<void> {
     if (this.isBroken) return;
     await this.change(async () => {
@@ -200,10 +200,10 @@ export class ModelFolder {
   }
 
   private async remove(names: readonly string[]): Promise<void> {
-    for (const name of names) await this.folder.removeEntry(name).catch(() => undefined); // it may not be there
+    for (const name of names) await this.folder.removeEntry(name).catch(() => undefined); // it may not exist
   }
 
-  /** Does nothing if not all of it is there: the next load fetches what is missing. */
+  /** Does nothing if something is missing: the next load fetches it. */
   async markComplete(): Promise<void> {
     if (!this.hasFailed) await this.change(() => writeFile(this.folder, completeName, new Uint8Array()));
   }
@@ -215,7 +215,7 @@ export class ModelFolder {
   }
 }
 
-/** The models in the cache of this origin. */
+/** The cached models of this origin. */
 export async function listCachedModels(): Promise<CachedModel[]> {
   const models: CachedModel[] = [];
   const parent = await root();
@@ -262,7 +262,7 @@ export async function clearCachedModels(source?: string, weights?: string): Prom
 export interface LockOptions {
   /** Called if another tab has to finish first. */
   readonly onWait?: (() => void) | undefined;
-  /** Ends the waiting, not the body. */
+  /** Ends the wait, but not the body. */
   readonly signal?: AbortSignal | undefined;
 }
 

@@ -3,12 +3,12 @@ import { FileError } from "../errors.js";
 import type { ModelFolder } from "./model_cache.js";
 import type { FileFacts, ModelSource } from "./source.js";
 
-// The files that a model is described by, from its source or from the cache.
+// Reads the files that describe a model, from its source or from the cache.
 
 const smallFiles = ["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"];
 const otherTokenizers = ["tokenizer.model", "tokenizer.bin"];
 const headerLengthBytes = 8;
-const mostHeaderBytes = 100e6; // as the format says
+const maxHeaderBytes = 100e6; // limit of the safetensors format
 
 export interface LoadedFile {
   readonly name: string;
@@ -17,14 +17,14 @@ export interface LoadedFile {
   readonly bytes: Uint8Array<ArrayBuffer>;
 }
 
-/** What tells versions of a file apart: its ETag or date, and its size. */
+/** Identifies a version of a file by its ETag or date, and its size. */
 const versionOf = (facts: FileFacts) => `${facts.version} ${facts.bytes ?? ""}`;
 
-/** Small files whole, and of safetensors files the header. */
+/** Reads small files completely, and the headers of safetensors files. */
 async function readFiles(source: ModelSource, signal: AbortSignal | undefined): Promise<LoadedFile[]> {
   const files: LoadedFile[] = [];
   const add = async (name: string) => {
-    const facts = await source.inspect(name, signal); // before the content: if the file changes in between, the next load notices
+    const facts = await source.inspect(name, signal); // first: if the file changes in between, the next load notices
     const bytes = facts === undefined ? undefined : await source.read(name, signal);
     if (facts === undefined || bytes === undefined) return false;
     files.push({ name, size: bytes.length, version: versionOf(facts), bytes });
@@ -60,21 +60,21 @@ async function readHeader(source: ModelSource, name: string, signal: AbortSignal
   if (size === undefined) throw new FileError(`${source.name}: the server does not say how large ${name} is`);
   const first = await source.range(name, 0, Math.min(headerLengthBytes, size), signal);
   const length = first.length < headerLengthBytes ? 0 : Number(new DataView(first.buffer).getBigUint64(0, true));
-  if (length > mostHeaderBytes) throw new FileError(`${source.name}: ${name} is not a safetensors file: its header would have ${length} bytes, and at most ${mostHeaderBytes} are allowed`);
-  const end = Math.min(size, headerLengthBytes + length); // the compiler refuses what is wrong with it
+  if (length > maxHeaderBytes) throw new FileError(`${source.name}: ${name} is not a safetensors file: its header would have ${length} bytes, and at most ${maxHeaderBytes} are allowed`);
+  const end = Math.min(size, headerLengthBytes + length); // the compiler reports malformed headers
   return { name, size, version: versionOf(facts), bytes: await source.range(name, 0, end, signal) };
 }
 
-/** Of the cache: where these files are. */
+/** The cache key of these files. */
 export const filesKey = "files";
 
-/** Whether the source has another version of the file; if it cannot be asked, the cache is all there is. */
+/** Whether the source has a newer version of the file; false if it cannot be reached. */
 async function hasChanged(source: ModelSource, { name, version }: Omit<LoadedFile, "bytes">, signal: AbortSignal | undefined): Promise<boolean> {
   const facts = await source.inspect(name, signal, false).catch(() => undefined);
   return facts !== undefined && versionOf(facts) !== version;
 }
 
-/** From the cache, if they are there and up to date. */
+/** Takes the files from the cache if they are complete and up to date. */
 export async function filesOf(source: ModelSource, folder: ModelFolder | undefined, signal: AbortSignal | undefined): Promise<LoadedFile[]> {
   const cached = await folder?.get(filesKey);
   if (cached !== undefined) {
@@ -85,7 +85,7 @@ export async function filesOf(source: ModelSource, folder: ModelFolder | undefin
     if (!changes.includes(true)) return rows.map((row, i) => ({ ...row, bytes: parts[i]!.slice() }));
   }
   const files = await readFiles(source, signal);
-  await folder?.clear(); // parameters of another version
+  await folder?.clear(); // its parameters belong to another version
   await folder?.put(filesKey, writeBundle(files.map(({ bytes: _, ...row }) => row), files.map((file) => file.bytes)));
   return files;
 }

@@ -4,9 +4,9 @@ import { FileError, NetworkError, UsageError } from "../errors.js";
 // Where a model's files come from.
 
 export interface ModelSource {
-  /** For messages, and for the cache: where the files are. */
+  /** The location of the files, for messages and as the key of the cache. */
   readonly name: string;
-  /** The whole file; undefined if there is none of this name. */
+  /** The whole file; undefined if it does not exist. */
   read(file: string, signal?: AbortSignal): Promise<Uint8Array<ArrayBuffer> | undefined>;
   /**
    * The size of a file, and what tells versions of it apart; undefined if there is none of this name. `isPatient` says
@@ -18,7 +18,7 @@ export interface ModelSource {
 }
 
 export interface FileFacts {
-  /** Undefined if the server does not say how large the file is. */
+  /** Undefined if the server does not report it. */
   readonly bytes: number | undefined;
   readonly version: string;
 }
@@ -27,7 +27,7 @@ const retries = 5; // in a row, without any progress
 const firstPause = 200; // milliseconds, which double
 const longestPause = 10_000;
 
-/** A server that asks to be asked later. */
+/** A server that asks for a later retry. */
 class BusyError extends NetworkError {
   constructor(
     message: string,
@@ -40,7 +40,7 @@ class BusyError extends NetworkError {
 
 const isBusy = (status: number) => status === 429 || status >= 500;
 
-/** What Retry-After says, in milliseconds; dates, which servers hardly use, are not read. */
+/** The delay in Retry-After, in milliseconds; dates, which servers hardly use, are ignored. */
 function pauseOf(response: Response): number | undefined {
   const seconds = Number(response.headers.get("retry-after") ?? NaN);
   return Number.isFinite(seconds) && seconds >= 0 ? 1000 * seconds : undefined;
@@ -105,7 +105,7 @@ export class UrlSource implements ModelSource {
   async range(file: string, begin: number, end: number, signal?: AbortSignal): Promise<Uint8Array<ArrayBuffer>> {
     const bytes = new Uint8Array(end - begin);
     const progress = { done: 0 };
-    // A connection that breaks off is taken up again where it ended.
+    // Resumes a broken connection where it ended.
     if (bytes.length > 0) await this.retried(retries, signal, () => this.readInto(file, begin, bytes, progress, signal), () => progress.done);
     return bytes;
   }
@@ -115,7 +115,7 @@ export class UrlSource implements ModelSource {
     const response = await this.fetch(file, signal, { range: `bytes=${from}-${begin + into.length - 1}` });
     if (response === undefined) throw new FileError(`${this.address(file)}: the file is gone`);
     if (response.status !== 206 && from > 0) {
-      await response.body?.cancel(); // or the browser would go on to download all of it
+      await response.body?.cancel(); // otherwise the browser would download all of it
       throw new FileError(`${this.address(file)}: the server does not answer requests for parts of a file`);
     }
     const reader = response.body!.getReader();
@@ -129,7 +129,7 @@ export class UrlSource implements ModelSource {
     await reader.cancel();
   }
 
-  /** Tries again after failures that may pass; `progressOf` says how far it has come, which counts as a new beginning. */
+  /** Retries after temporary failures. Progress, which `progressOf` reports, resets the number of retries. */
   private async retried<T>(most: number, signal: AbortSignal | undefined, body: () => Promise<T>, progressOf = () => 0): Promise<T> {
     let reached = progressOf();
     for (let failures = 1; ; ++failures)
@@ -160,7 +160,7 @@ export class UrlSource implements ModelSource {
     throw isBusy(response.status) ? new BusyError(message, pauseOf(response)) : new FileError(message);
   }
 
-  /** What the network does to a request is a NetworkError, whatever the browser calls it. */
+  /** Turns network failures into NetworkError, whatever the browser calls them. */
   private async unbroken<T>(file: string, work: Promise<T>): Promise<T> {
     try {
       return await work;
@@ -171,13 +171,16 @@ export class UrlSource implements ModelSource {
   }
 }
 
-/** What servers of applications, such as Vite's, answer for files that do not exist: no file of a model is a page. */
+/** Application servers, such as Vite's, answer with a page for files that do not exist; no file of a model is a page. */
 const isPage = (response: Response) => response.headers.get("content-type")?.toLowerCase().startsWith("text/html") ?? false;
 
-/** How deep in the folder that a user picked. */
+/** The depth of a file in the folder that a user picked. */
 const depthOf = (file: File) => (file.webkitRelativePath ?? "").split("/").length;
 
-/** By their last name; of several with one name, the one that is least deep: a model's folder may have others in it. */
+/**
+ * Files by their last name. If several have the same name, the least deep one counts: a model's folder may contain
+ * others.
+ */
 function byName(files: Iterable<File>): Map<string, Blob> {
   const found = new Map<string, File>();
   for (const file of files) {
@@ -219,7 +222,7 @@ export class FileSource implements ModelSource {
   }
 }
 
-// A file that was moved or changed since it was picked cannot be read any more.
+// A file that was moved or changed since it was picked can no longer be read.
 async function bytesOfBlob(name: string, blob: Blob): Promise<Uint8Array<ArrayBuffer>> {
   try {
     return new Uint8Array(await blob.arrayBuffer());
@@ -228,7 +231,7 @@ async function bytesOfBlob(name: string, blob: Blob): Promise<Uint8Array<ArrayBu
   }
 }
 
-/** What a user may pass as a model. */
+/** The types of values that a user may pass as a model. */
 export type ModelFiles = string | URL | Iterable<File> | ReadonlyMap<string, Blob> | ModelSource;
 
 export function sourceOf(files: ModelFiles): ModelSource {

@@ -8,24 +8,24 @@ export interface TokenLogprob {
 
 /** The log-probability of a token by the model itself: after biases, but before penalties, grammars and temperature. */
 export interface TokenLogprobs extends TokenLogprob {
-  /** In descending order, as many as were asked for. */
+  /** In descending order, as many as requested. */
   readonly likeliest: readonly TokenLogprob[];
 }
 
-/** A text that has ended. */
+/** A finished text. */
 export interface Generation {
   readonly text: string;
   readonly tokens: readonly number[];
-  /** One for each token, if they were asked for. */
+  /** One per token, if requested. */
   readonly logprobs?: readonly TokenLogprobs[];
   readonly reason: FinishReason;
   readonly promptTokens: number;
-  /** Prompt tokens that were still in the cache. */
+  /** Prompt tokens that were found in the cache. */
   readonly reused: number;
-  /** Tokens that were guessed, and how many of them were right. */
+  /** The number of drafted tokens, and how many of them were accepted. */
   readonly drafted: number;
   readonly accepted: number;
-  /** Until the first token, and for all tokens after it. */
+  /** The time until the first token, and for all tokens after it. */
   readonly promptSeconds: number;
   readonly tokenSeconds: number;
 }
@@ -46,10 +46,10 @@ export class TextStream implements AsyncIterable<string> {
 
   constructor(private readonly stop: () => void) {
     this.result = new Promise((resolve, reject) => (this.settle = { resolve, reject }));
-    this.result.catch(() => undefined); // whoever iterates gets the error from there
+    this.result.catch(() => undefined); // iterating reports the error, too
   }
 
-  /** Ends the text. What was written stays. */
+  /** Ends the text. What was generated so far stays. */
   cancel(): void {
     if (!this.ended) this.stop();
   }
@@ -67,7 +67,7 @@ export class TextStream implements AsyncIterable<string> {
     }
   }
 
-  /** For the model that writes it. */
+  /** Called by the model. */
   push(piece: string): void {
     if (piece !== "") this.pieces.push(piece);
     this.wake?.();

@@ -1,10 +1,10 @@
 import { asOptions } from "../checks.js";
 import { UsageError } from "../errors.js";
 
-// What a user may ask of a text, and how the compiler is told.
+// The options of a text, and their form for the compiler.
 
 export interface Sampling {
-  /** 0: always the likeliest token. */
+  /** 0: greedy, always the most likely token. */
   readonly temperature?: number;
   readonly topK?: number;
   readonly topP?: number;
@@ -12,11 +12,11 @@ export interface Sampling {
   readonly repetitionPenalty?: number;
   readonly presencePenalty?: number;
   readonly frequencyPenalty?: number;
-  /** What is added to the logits of tokens. */
+  /** Values that are added to the logits of tokens. */
   readonly logitBias?: ReadonlyMap<number, number> | Readonly<Record<number, number>>;
   /** Tokens that are never drawn. */
   readonly bannedTokens?: readonly number[];
-  /** For a text that can be had again; by default random. */
+  /** Makes a text reproducible; by default random. */
   readonly seed?: number;
 }
 
@@ -36,12 +36,12 @@ export interface GenerateOptions {
    * repeats its prompt is written faster. By default none.
    */
   readonly drafts?: number;
-  /** Log-probabilities of the tokens, and of so many of the likeliest instead of each, at most 20. */
+  /** Log-probabilities of each token and of this many of the most likely ones at its place, at most 20. */
   readonly logprobs?: number;
   readonly signal?: AbortSignal;
 }
 
-/** Every number that JavaScript and JSON hold exactly. */
+/** Any integer that JavaScript and JSON represent exactly. */
 const drawnSeed = () => Math.floor(Math.random() * 2 ** 53);
 
 const samplingNames = {
@@ -66,13 +66,13 @@ function samplingRow(sampling: Sampling | undefined): Record<string, unknown> {
   const row: Record<string, unknown> = { seed: drawnSeed() };
   for (const [key, value] of Object.entries(asOptions(sampling, "sampling"))) {
     const name = samplingNames[key as keyof Sampling];
-    if (name === undefined) throw new UsageError(`sampling has no option ${key}; there are ${Object.keys(samplingNames).join(", ")}`);
+    if (name === undefined) throw new UsageError(`sampling has no option ${key}; available: ${Object.keys(samplingNames).join(", ")}`);
     if (value !== undefined) row[name] = name === "logit_bias" ? biasPairs(value as NonNullable<Sampling["logitBias"]>) : value;
   }
   return row;
 }
 
-/** The options as jerboa_language_submit takes them; what is undefined is left out when they are written as JSON. */
+/** The options in the form that jerboa_language_submit takes; undefined ones are left out of the JSON. */
 export function requestRow(options: GenerateOptions): Record<string, unknown> {
   const { maxTokens, sampling, stop, schema, regex, drafts, logprobs } = asOptions(options, "the options of a text");
   return { sampling: samplingRow(sampling), max_tokens: maxTokens, stop, schema, regex, drafts, logprobs };

@@ -4,10 +4,10 @@ import type { Session } from "../session.js";
 import type { ModelFolder } from "./model_cache.js";
 import type { ModelSource } from "./source.js";
 
-// Parameters on their way from a checkpoint to the device, one after another and large ones in parts, so that no more than
-// a few parts are in memory at a time.
+// Moves parameters from a checkpoint to the device, one after another and large ones in parts, so that only a few parts
+// are in memory at a time.
 
-/** A tensor of the checkpoint: where its bytes are. */
+/** The location of a tensor in the checkpoint. */
 export interface TensorPlace {
   readonly name: string;
   readonly file: string;
@@ -15,7 +15,7 @@ export interface TensorPlace {
   readonly bytes: number;
 }
 
-/** What a parameter is made from; with rows, it can be made some rows at a time. */
+/** The tensors that a parameter is made from; with rows, it can be made a few rows at a time. */
 export interface ParameterRead {
   readonly name: string;
   readonly tensors: readonly TensorPlace[];
@@ -30,7 +30,7 @@ export interface WeightsJob {
   readonly folder: ModelFolder | undefined;
   readonly session: Session;
   readonly signal: AbortSignal | undefined;
-  /** Called with how many bytes of the checkpoint are done. */
+  /** Called with the number of bytes that are done. */
   readonly onBytes: (bytes: number, total: number) => void;
 }
 
@@ -67,7 +67,7 @@ function fetched(job: WeightsJob, part: Part): Promise<Uint8Array<ArrayBuffer>[]
   return Promise.all(part.ranges.map(({ file, begin, end }) => job.source.range(file, begin, end, job.signal)));
 }
 
-/** What the part is uploaded as: a bundle of [{"name", "dtype", "shape"}]. */
+/** The converted part: a bundle of [{"name", "dtype", "shape"}]. */
 async function converted(job: WeightsJob, part: Part, tensors: readonly Uint8Array[]): Promise<Uint8Array<ArrayBuffer>> {
   const value = { name: part.read.name, tensors: part.read.tensors.map((tensor) => tensor.name), rows: part.rows };
   const bundle = await job.client.call("bytes", "jerboa_language_parameter", job.language, new Moved(writeBundle(value, tensors)));
@@ -83,7 +83,7 @@ function upload(session: Session, part: Part, bundle: Uint8Array<ArrayBuffer>): 
   });
 }
 
-/** Uploads every parameter, from the cache where it is there and from the checkpoint otherwise. */
+/** Uploads every parameter, from the cache if possible and from the checkpoint otherwise. */
 export async function loadWeights(job: WeightsJob, reads: readonly ParameterRead[]): Promise<void> {
   const place = (read: ParameterRead) => read.tensors[0]!;
   const inOrder = reads
@@ -98,7 +98,7 @@ export async function loadWeights(job: WeightsJob, reads: readonly ParameterRead
     return cached === undefined ? { tensors: await fetched(job, part) } : { cached };
   };
   let done = 0;
-  // While one part is converted, the next is on its way. Nobody may be left to hear that it fails.
+  // The next part is fetched while one is converted. Its failure may go unobserved.
   const beginAhead = (part: Part | undefined) => {
     const content = begin(part);
     content.catch(() => undefined);

@@ -7,19 +7,19 @@ export type LanguageModelStatus = "idle" | "loading" | "ready" | "writing" | "fa
 
 export interface LanguageModelHandle {
   readonly status: LanguageModelStatus;
-  /** While it is loading. */
+  /** While the model is loading. */
   readonly progress: LoadProgress | undefined;
   readonly error: Error | undefined;
   readonly model: LanguageModel | undefined;
-  /** The answer as far as it is written. */
+  /** The answer so far. */
   readonly text: string;
-  /** Asks the model; resolves to the whole answer, or to what there is of it when `stop` is called. */
+  /** Asks the model; resolves to the whole answer or, after `stop`, to the part so far. */
   readonly chat: (message: string, options?: ChatOptions) => Promise<string>;
   readonly stop: () => void;
 }
 
 export interface UseLanguageModelOptions extends Omit<LoadOptions, "onProgress" | "signal"> {
-  /** How a model is loaded; by default LanguageModel.load. */
+  /** Loads the model; by default LanguageModel.load. */
   readonly load?: (files: ModelFiles, options: LoadOptions) => Promise<LanguageModel>;
 }
 
@@ -85,21 +85,21 @@ export function useLanguageModel(files: ModelFiles | undefined, options: UseLang
     async (message: string, chatOptions: ChatOptions = {}) => {
       if (model === undefined) return "";
       writing.current?.abort();
-      const own = new AbortController();
-      writing.current = own;
-      chatOptions.signal?.addEventListener("abort", () => own.abort(), { once: true });
+      const controller = new AbortController();
+      writing.current = controller;
+      chatOptions.signal?.addEventListener("abort", () => controller.abort(), { once: true });
       let written = "";
-      const isCurrent = () => writing.current === own;
+      const isCurrent = () => writing.current === controller;
       setText("");
       setError(undefined);
       setStatus("writing");
       try {
-        for await (const piece of model.chat(message, { ...chatOptions, signal: own.signal })) {
+        for await (const piece of model.chat(message, { ...chatOptions, signal: controller.signal })) {
           written += piece;
           if (isCurrent()) setText(written);
         }
       } catch (reason) {
-        if (!own.signal.aborted) {
+        if (!controller.signal.aborted) {
           if (isCurrent()) setError(asError(reason));
           throw reason;
         }
@@ -115,27 +115,30 @@ export function useLanguageModel(files: ModelFiles | undefined, options: UseLang
   return { status, progress, error, model, text, chat, stop };
 }
 
-/** The first of the values so far that stand for the same files. A state in its place would render once more each time. */
+/**
+ * The first of the values so far that denote the same files. State instead of a ref would cause an extra render each
+ * time.
+ */
 function useSame(files: ModelFiles | undefined): ModelFiles | undefined {
   const first = useRef(files);
   if (!isSame(first.current, files)) first.current = files;
   return first.current;
 }
 
-/** Whether two values stand for the same files. */
+/** Whether two values denote the same files. */
 function isSame(a: ModelFiles | undefined, b: ModelFiles | undefined): boolean {
   if (a === b) return true;
   const [first, second] = [contentsOf(a), contentsOf(b)];
   return first !== undefined && first.length === second?.length && first.every((one, i) => one === second[i]);
 }
 
-/** What an address, files or a source consists of; undefined for what is the same only if it is the same object. */
+/** The contents of a URL, files or a source; undefined for values that are only equal to themselves. */
 function contentsOf(files: ModelFiles | undefined): readonly unknown[] | undefined {
   if (typeof files === "string" || files instanceof URL) return [String(files)];
   if (files instanceof UrlSource) return [files.name];
   if (files instanceof FileSource) return [...files.files].flat();
   if (files instanceof Map) return [...files].flat();
-  // Others that can be iterated over, such as generators, may be so only once.
+  // Other iterables, such as generators, may allow only one iteration.
   const isList = files instanceof Set || (typeof files === "object" && files !== null && "length" in files);
   return isList ? [...(files as Iterable<File>)] : undefined;
 }

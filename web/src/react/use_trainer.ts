@@ -8,9 +8,9 @@ export interface TrainerState {
   readonly status: TrainerStatus;
   /** Updates so far. */
   readonly step: number;
-  /** Of the last step; undefined before the first. */
+  /** The loss of the last step; undefined before the first. */
   readonly loss: number | undefined;
-  /** Why the status is "failed". */
+  /** The reason of the status "failed". */
   readonly error: Error | undefined;
 }
 
@@ -20,7 +20,7 @@ export interface TrainerHandle<M extends object, I extends Inputs> extends Train
   /** Trains until `pause` is called. */
   readonly train: () => void;
   readonly pause: () => void;
-  /** Pauses, and goes back to initial values. */
+  /** Pauses, and resets to initial values. */
   readonly reset: () => Promise<void>;
 }
 
@@ -48,8 +48,8 @@ export function useTrainer<M extends object, I extends Inputs = Inputs>(
   });
 
   useEffect(() => {
-    const own = { isRunning: false, work: Promise.resolve() };
-    run.current = own;
+    const thisRun = { isRunning: false, work: Promise.resolve() };
+    run.current = thisRun;
     let isGone = false;
     let made: Trainer<M, I> | undefined;
     setState(beginning);
@@ -65,29 +65,29 @@ export function useTrainer<M extends object, I extends Inputs = Inputs>(
     }, report);
     return () => {
       isGone = true;
-      own.isRunning = false;
-      void own.work.finally(() => made?.destroy());
+      thisRun.isRunning = false;
+      void thisRun.work.finally(() => made?.destroy());
     };
     // eslint-disable-next-line react-hooks/exhaustive-deps -- the caller says when to create another one
   }, dependencies);
 
   const train = useCallback(() => {
-    const own = run.current;
-    if (trainer === undefined || own.isRunning) return;
-    own.isRunning = true;
+    const thisRun = run.current;
+    if (trainer === undefined || thisRun.isRunning) return;
+    thisRun.isRunning = true;
     setState((before) => ({ ...before, status: "training", error: undefined }));
     const loop = async () => {
-      while (own.isRunning) {
+      while (thisRun.isRunning) {
         const result = await trainer.step(latestBatch.current(trainer.steps));
         const loss = await result.loss();
-        if (run.current === own) setState((before) => ({ ...before, step: result.step, loss }));
+        if (run.current === thisRun) setState((before) => ({ ...before, step: result.step, loss }));
       }
     };
-    own.work = own.work.then(loop).then(
-      () => run.current === own && setState((before) => ({ ...before, status: "ready" })),
+    thisRun.work = thisRun.work.then(loop).then(
+      () => run.current === thisRun && setState((before) => ({ ...before, status: "ready" })),
       (error: unknown) => {
-        own.isRunning = false;
-        if (run.current === own) setState((before) => ({ ...before, status: "failed", error: error instanceof Error ? error : new Error(String(error)) }));
+        thisRun.isRunning = false;
+        if (run.current === thisRun) setState((before) => ({ ...before, status: "failed", error: error instanceof Error ? error : new Error(String(error)) }));
       },
     ) as Promise<void>;
   }, [trainer]);
@@ -97,11 +97,11 @@ export function useTrainer<M extends object, I extends Inputs = Inputs>(
   }, []);
 
   const reset = useCallback(async () => {
-    const own = run.current;
-    own.isRunning = false;
-    await own.work;
+    const thisRun = run.current;
+    thisRun.isRunning = false;
+    await thisRun.work;
     await trainer?.reset();
-    if (run.current === own && trainer !== undefined) setState({ ...beginning, status: "ready" });
+    if (run.current === thisRun && trainer !== undefined) setState({ ...beginning, status: "ready" });
   }, [trainer]);
 
   return { ...state, trainer, train, pause, reset };

@@ -1,4 +1,4 @@
-// What a user writes against the package's types; it is compiled, and not run.
+// Code as users write it against the package's types. It is compiled, but not run.
 import { type Generation, JerboaError, LanguageModel, Program, type Session, clearCachedModels, listCachedModels, openDevice, tensor } from "jerboa";
 import { type Tensor, Trainer, adamW, crossEntropy, gelu, mean, nn, warmupCosine } from "jerboa/graph";
 import { useLanguageModel, useTrainer } from "jerboa/react";
