@@ -1,16 +1,21 @@
 #pragma once
 
-#include <set>
 #include <string>
+#include <vector>
 
 #include <jerboa/runtime/session.h>
 
 namespace jerboa::detail {
 
-/// The inputs of a graph that ops take as their learning rate.
-std::set<std::string> find_rates(const Graph& graph);
+/// An input of a graph that is a learning rate.
+struct InputRate {
+  std::string input;
+  bool may_be_negative = false;
+};
+/// Those of optimizers. A custom one may want a negative rate; the library's ops take none.
+std::vector<InputRate> find_rates(const Graph& graph);
 
-/// Throws UsageError that names the entry and the input unless each is 0 or more and finite.
-void check_rates(const std::string& entry, const std::set<std::string>& rates, const TensorMap& inputs);
+/// Throws UsageError that names the entry and the input unless each rate is finite and as large as it must be.
+void check_rates(const std::string& entry, const std::vector<InputRate>& rates, const TensorMap& inputs);
 
 }  // namespace jerboa::detail
