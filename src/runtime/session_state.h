@@ -13,7 +13,6 @@
 #include <jerboa/transform/checks.h>
 
 #include "compile/optimizer_uses.h"
-#include "runtime/rate_checks.h"
 
 namespace jerboa {
 
@@ -72,9 +71,9 @@ struct Session::Shared {
 struct Session::Entry {
   Graph graph;  // without nodes if the entry was loaded as a program
   std::vector<Port> inputs, outputs, captures;
-  std::vector<InputIndices> indices;     // checked before each run
-  std::vector<detail::InputRate> rates;  // also checked
-  std::optional<CheckedGraph> checks;
+  std::vector<InputIndices> indices;  // checked before each run
+  std::map<std::string, Rate> rates;  // also checked
+  RunChecks checks;
   std::unique_ptr<Executable> executable;
   std::vector<std::string> params_without_copies;  // that it updates, without their f16 copies
 };

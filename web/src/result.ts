@@ -28,6 +28,8 @@ export class RunResult {
     private readonly staging: GPUBuffer,
     private readonly stagedBytes: number,
     places: readonly ResultPlace[],
+    /** Results that are read but not listed. */
+    private readonly unlisted: ReadonlySet<string>,
     /** Called once, when the buffer is no longer needed, with whether it can be used again. */
     private readonly release: (reusable: boolean) => void,
   ) {
@@ -35,7 +37,7 @@ export class RunResult {
   }
 
   get names(): string[] {
-    return [...this.places.keys()];
+    return [...this.places.keys()].filter((name) => !this.unlisted.has(name));
   }
 
   shapeOf(name: string): readonly number[] {
