@@ -114,11 +114,12 @@ std::string compile_graphs(std::string_view text) {
   Fields request(text, "the request");
   const Target target = target_of(request.value("device"));
   const nlohmann::json& graphs = request.value("entries");
+  const Checks checks{.finite = request.flag("check_finite", false)};
   request.finish();
   if (!graphs.is_object()) throw UsageError("the request: entries must be an object of graphs by name");
   std::vector<std::pair<std::string, Graph>> entries;
   for (const auto& [name, graph] : graphs.items()) entries.emplace_back(name, from_json(graph.dump()));
-  return encode_program(compile_program(entries, target));
+  return encode_program(compile_program(entries, target, checks));
 }
 
 }  // namespace

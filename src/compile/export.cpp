@@ -11,6 +11,7 @@
 #include "compile/initialize.h"
 #include "compile/optimizer_uses.h"
 #include "compile/stored_type.h"
+#include "lower/entry_checks.h"
 #include "lower/input_indices.h"
 
 namespace jerboa {
@@ -30,9 +31,18 @@ void declare(std::vector<PersistentTensor>& storage, const TensorInfo& tensor, c
                                  to_string(tensor.type), entry, to_string(TensorType{known->dtype, known->shape})));
 }
 
+// With what its checks are in `described`.
+Program lowered(const Graph& graph, const Target& target, const Checks& checks, RunChecks& described) {
+  if (!checks.any()) return lower(graph, target);
+  CheckedGraph checked = with_checks(graph, checks);
+  described = std::move(checked.checks);
+  return lower(checked.graph, target);
+}
+
 }  // namespace
 
-ProgramFile compile_program(const std::vector<std::pair<std::string, Graph>>& entries, const Target& target) {
+ProgramFile compile_program(const std::vector<std::pair<std::string, Graph>>& entries, const Target& target,
+                            const Checks& checks) {
   ProgramFile file;
   file.target = target.name;
   std::set<std::string> names;
@@ -41,11 +51,21 @@ ProgramFile compile_program(const std::vector<std::pair<std::string, Graph>>& en
     if (!names.insert(name).second) throw UsageError(fmt::format("two entries are named {}", name));
     verify(graph);
     optimizers.add(name, graph);
-    ProgramEntry entry{name, {}, detail::find_input_indices(graph), lower(graph, target)};
+    RunChecks run_checks;
+    Program program = lowered(graph, target, checks, run_checks);
+    ProgramEntry entry{name,
+                       {},
+                       detail::find_input_indices(graph),
+                       std::move(program),
+
+                       std::move(run_checks)};
     if (target.name == Target::webgpu_default().name) emit_wgsl(entry.program, target);
-    for (const TensorInfo& tensor : graph.tensors) {
+    for (std::size_t i = 0; i < graph.tensors.size(); ++i) {
+      const TensorInfo& tensor = graph.tensors[i];
       declare(file.storage, tensor, name);
-      if (tensor.storage == Storage::input) entry.inputs.push_back({tensor.name, tensor.type.dtype, tensor.type.shape});
+      if (tensor.storage == Storage::input)
+        entry.inputs.push_back(
+            {tensor.name, tensor.type.dtype, tensor.type.shape, detail::rate_of(graph, static_cast<TensorId>(i))});
     }
     file.entries.push_back(std::move(entry));
   }

@@ -13,8 +13,8 @@ namespace jerboa {
 namespace {
 
 constexpr int max_nesting = 100;
-constexpr int max_repeats = 10'000;
-constexpr int unbounded = -1;
+constexpr std::int64_t max_repeats = 10'000, max_nested_repeats = 200'000;
+constexpr std::int64_t unbounded = -1;
 constexpr std::size_t max_ranges = 1'000'000;  // of 8 bytes
 
 const CodePoints digits = {{'0', '9'}};
@@ -41,13 +41,60 @@ const std::map<std::string, CodePoints>& categories() {
   return table;
 }
 
+struct Counts {
+  std::int64_t min = 0, max = unbounded;
+};
+
 struct Node {
   enum class Kind { characters, sequence, choice, repeat } kind = Kind::sequence;
   CodePoints set;
   std::vector<std::unique_ptr<Node>> parts;
-  int min = 0, max = unbounded;
+  Counts counts;
+  bool is_nullable = false;  // matches the empty text
+  std::int64_t open = 1;     // how many repetitions in it may be under way at once, at least
 };
 using NodePtr = std::unique_ptr<Node>;
+
+// What may be empty may be repeated any number of times before a character, so that all of the repetitions in it are
+// open for each of its own.
+NodePtr finished(NodePtr node) {
+  const auto is_nullable = [](const NodePtr& part) { return part->is_nullable; };
+  const bool all = std::all_of(node->parts.begin(), node->parts.end(), is_nullable);
+  for (const NodePtr& part : node->parts) node->open = std::max(node->open, part->open);
+  switch (node->kind) {
+    case Node::Kind::characters: break;
+    case Node::Kind::sequence: node->is_nullable = all; break;
+    case Node::Kind::choice:
+      node->is_nullable = std::any_of(node->parts.begin(), node->parts.end(), is_nullable);
+      break;
+    case Node::Kind::repeat: {
+      const std::int64_t own = std::max({std::int64_t{1}, node->counts.min, node->counts.max});
+      node->open = all && node->counts.max != unbounded ? own * node->open : std::max(own, node->open);
+      node->is_nullable = all || node->counts.min == 0;
+      break;
+    }
+  }
+  return node;
+}
+
+// (x{a,b}){c,d} as x{ca,db}. That is the same unless there are gaps between what k and k + 1 repetitions match, and
+// spares the matcher all the ways to divide a text among the outer repetitions. There are none if b is a, so that such
+// counts stay as they are and need few states.
+std::optional<Counts> product(const Counts& inner, const Counts& outer) {
+  if (inner.min == inner.max) return std::nullopt;
+  const bool is_once = outer.min == outer.max;
+  const bool has_gap = inner.max == unbounded ? outer.min == 0 && inner.min > 1
+                                              : (outer.min + 1) * inner.min > outer.min * inner.max + 1;
+  if (!is_once && has_gap) return std::nullopt;
+  const bool is_bounded = outer.max == 0 || (inner.max != unbounded && outer.max != unbounded);
+  return Counts{outer.min * inner.min, is_bounded ? outer.max * inner.max : unbounded};
+}
+
+// The repetition that a node is, in any number of groups; or null.
+Node* lone_repeat(Node* node) {
+  while (node->kind != Node::Kind::repeat && node->parts.size() == 1) node = node->parts.front().get();
+  return node->kind == Node::Kind::repeat ? node : nullptr;
+}
 
 // One alternative of the pattern, and whether it begins with ^ and ends with $.
 struct Branch {
@@ -103,7 +150,7 @@ class Parser {
     do {
       out->parts.push_back(sequence(depth, nullptr));
     } while (take(U'|'));
-    return out;
+    return finished(std::move(out));
   }
 
   // `to_end` is set if the sequence is at top level and ends in $.
@@ -117,52 +164,64 @@ class Parser {
       }
       out->parts.push_back(repeated(depth));
     }
-    return out;
+    return finished(std::move(out));
   }
 
   NodePtr repeated(int depth) {
     NodePtr body = atom(depth);
     for (;;) {
-      int min = 0, max = unbounded;
+      Counts counts;
       if (take(U'*')) {
       } else if (take(U'+')) {
-        min = 1;
+        counts.min = 1;
       } else if (take(U'?')) {
-        max = 1;
-      } else if (!counts(min, max)) {
+        counts.max = 1;
+      } else if (!take_counts(counts)) {
         return body;
       }
       take(U'?');  // lazy or greedy: the same texts match
       if (++depth > max_nesting) fail("is nested too deeply");
-      auto out = std::make_unique<Node>();
-      out->kind = Node::Kind::repeat;
-      out->min = min;
-      out->max = max;
-      out->parts.push_back(std::move(body));
-      body = std::move(out);
+      body = repeat(std::move(body), counts);
     }
   }
 
-  std::optional<int> number() {
+  NodePtr repeat(NodePtr body, Counts counts) {
+    if (Node* inner = lone_repeat(body.get()))
+      if (const auto both = product(inner->counts, counts)) {
+        counts = *both;
+        NodePtr repeated = std::move(inner->parts.front());
+        body = std::move(repeated);
+      }
+    auto out = std::make_unique<Node>();
+    out->kind = Node::Kind::repeat;
+    out->counts = counts;
+    out->parts.push_back(std::move(body));
+    out = finished(std::move(out));
+    if (out->open > max_nested_repeats)
+      fail(fmt::format("has nested counts of more than {} repetitions in all; make them smaller", max_nested_repeats));
+    return out;
+  }
+
+  std::optional<std::int64_t> number() {
     if (peek() < U'0' || peek() > U'9') return std::nullopt;
-    int value = 0;
+    std::int64_t value = 0;
     while (peek() >= U'0' && peek() <= U'9') {
-      value = value * 10 + static_cast<int>(next() - U'0');
+      value = value * 10 + static_cast<std::int64_t>(next() - U'0');
       if (value > max_repeats) fail(fmt::format("repeats more than {} times", max_repeats));
     }
     return value;
   }
 
-  // Parses {2} {2,} {2,5}; any other brace is literal.
-  bool counts(int& min, int& max) {
+  // {2} {2,} {2,5}; any other brace is itself
+  bool take_counts(Counts& counts) {
     const std::size_t start = position_;
     if (!take(U'{')) return false;
     const auto first = number();
     if (first) {
-      min = max = *first;
-      if (take(U',')) max = number().value_or(unbounded);
+      counts.min = counts.max = *first;
+      if (take(U',')) counts.max = number().value_or(unbounded);
       if (take(U'}')) {
-        if (max != unbounded && max < min) fail("has a count whose end is before its start");
+        if (counts.max != unbounded && counts.max < counts.min) fail("has a count whose end is before its start");
         return true;
       }
     }
@@ -335,19 +394,19 @@ class Emitter {
     const Node& body = *node.parts.front();
     const Grammar::Rule rule = grammar_.add_rule();
     emit(body, rule.start, rule.end);
-    for (int i = 0; i < node.min; ++i) {
+    for (std::int64_t i = 0; i < node.counts.min; ++i) {
       const State next = grammar_.add_state();
       grammar_.add_call(from, next, rule);
       from = next;
     }
-    if (node.max == unbounded) {
+    if (node.counts.max == unbounded) {
       const State loop = grammar_.add_state();
       grammar_.add_empty(from, loop);
       grammar_.add_call(loop, loop, rule);
       grammar_.add_empty(loop, to);
       return;
     }
-    for (int i = node.min; i < node.max; ++i) {
+    for (std::int64_t i = node.counts.min; i < node.counts.max; ++i) {
       const State next = grammar_.add_state();
       grammar_.add_empty(from, to);
       grammar_.add_call(from, next, rule);

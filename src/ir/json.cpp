@@ -22,6 +22,7 @@ Json tensor_json(const TensorInfo& tensor) {
       {"name", tensor.name}, {"dtype", name(tensor.type.dtype)}, {"shape", detail::shape_json(tensor.type.shape)}};
   if (tensor.storage == Storage::activation) return json;
   json["storage"] = name(tensor.storage);
+  if (tensor.is_rate) json["is_rate"] = true;
   if (tensor.storage != Storage::param && tensor.storage != Storage::state) return json;
   json["init"] = {{"kind", enum_names(tensor.init.kind)[static_cast<std::size_t>(tensor.init.kind)]},
                   {"mean", tensor.init.mean},
@@ -78,6 +79,7 @@ TensorInfo tensor_from(const Json& json, const Bounds& bounds) {
     tensor.init.mean = init.at("mean").get<double>();
     tensor.init.width = init.at("width").get<double>();
   }
+  tensor.is_rate = json.value("is_rate", false);
   tensor.trainable = json.value("trainable", false);
   tensor.decay = json.value("decay", false);
   tensor.tied_to = json.value("tied_to", "");

@@ -12,8 +12,11 @@
 #include <jerboa/lower/program_file.h>
 #include <jerboa/transform/half_copies.h>
 
+#include "base/browser_build.h"
 #include "ir/attr_json.h"
+#include "lower/entry_checks.h"
 #include "lower/input_indices.h"
+#include "lower/program_fields.h"
 #include "lower/program_sections.h"
 #include "lower/target.h"
 #include "lower/verify_kernel.h"
@@ -26,190 +29,6 @@ using detail::Bounds;
 using detail::Section;
 using Json = detail::Json;
 namespace section = detail::section;
-
-// One description of each struct serves writing and reading: `f` is called with the name and the field.
-template <class F, class T>
-void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, IndexMap> {
-  f("offset", x.offset);
-  f("strides", x.strides);
-}
-template <class F, class T>
-void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, Mask> {
-  f("axis", x.axis);
-  f("from", x.from);
-  f("to", x.to);
-}
-template <class F, class T>
-void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, Load> {
-  f("binding", x.binding);
-  f("dtype", x.dtype);
-  f("map", x.map);
-  f("masks", x.masks);
-  f("fill", x.fill);
-  f("indirect", x.indirect);
-  f("indirect_stride", x.indirect_stride);
-  f("indirect_limit", x.indirect_limit);
-}
-template <class F, class T>
-void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, Store> {
-  f("binding", x.binding);
-  f("dtype", x.dtype);
-  f("map", x.map);
-  f("value", x.value);
-}
-template <class F, class T>
-void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, Instruction> {
-  f("kind", x.kind);
-  f("op", x.op);
-  f("dtype", x.dtype);
-  f("a", x.a);
-  f("b", x.b);
-  f("c", x.c);
-  f("index", x.index);
-  f("number", x.number);
-  f("number2", x.number2);
-  f("dim", x.dim);
-  f("dim_scale", x.dim_scale);
-}
-template <class F, class T>
-void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, TensorAccess> {
-  f("binding", x.binding);
-  f("dtype", x.dtype);
-  f("shape", x.shape);
-  f("offset", x.offset);
-  f("strides", x.strides);
-  f("prologue", x.prologue);
-}
-template <class F, class T>
-void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, KernelSpec> {
-  f("kind", x.kind);
-  f("op", x.op);
-  f("domain", x.domain);
-  f("row_axes", x.row_axes);
-  f("loads", x.loads);
-  f("body", x.body);
-  f("stores", x.stores);
-  f("operands", x.operands);
-  f("results", x.results);
-  f("bindings", x.bindings);
-}
-template <class F, class T>
-void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, Buffer> {
-  f("where", x.where);
-  f("name", x.name);
-  f("constant", x.constant);
-  f("dtype", x.dtype);
-  f("elements", x.elements);
-  f("arena", x.arena);
-  f("offset", x.offset);
-  f("bytes", x.bytes);
-  f("first", x.first);
-  f("last", x.last);
-  f("within", x.within);
-  f("inside", x.inside);
-}
-template <class F, class T>
-void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, Dispatch::Part> {
-  f("kernel", x.kernel);
-  f("buffers", x.buffers);
-  f("label", x.label);
-}
-template <class F, class T>
-void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, Dispatch> {
-  f("parts", x.parts);
-}
-template <class F, class T>
-void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, Readable> {
-  f("name", x.name);
-  f("dtype", x.dtype);
-  f("shape", x.shape);
-  f("buffer", x.buffer);
-  f("offset", x.offset);
-  f("strides", x.strides);
-}
-template <class F, class T>
-void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, ProgramMemory> {
-  f("buffers", x.buffers);
-  f("arenas", x.arenas);
-  f("outputs", x.outputs);
-  f("captures", x.captures);
-}
-template <class F, class T>
-void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, CpuCode> {
-  f("kernels", x.kernels);
-  f("dispatches", x.dispatches);
-}
-template <class F, class T>
-void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, ShaderSource> {
-  f("name", x.name);
-  f("source", x.source);
-  f("threads", x.threads);
-  f("workgroup_bytes", x.workgroup_bytes);
-}
-template <class F, class T>
-void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, GpuStep::Binding> {
-  f("buffer", x.buffer);
-  f("offset", x.offset);
-  f("bytes", x.bytes);
-  f("written", x.written);
-  f("read_write", x.read_write);
-}
-template <class F, class T>
-void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, GpuStep> {
-  f("shader", x.shader);
-  f("bindings", x.bindings);
-  f("sizes", x.sizes);
-  f("workgroups", x.workgroups);
-  f("label", x.label);
-}
-template <class F, class T>
-void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, SubgroupMatrix> {
-  f("rows", x.rows);
-  f("columns", x.columns);
-  f("inner", x.inner);
-  f("operands", x.operands);
-  f("sums", x.sums);
-}
-template <class F, class T>
-void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, GpuCode> {
-  f("shaders", x.shaders);
-  f("steps", x.steps);
-  f("uses_f16", x.uses_f16);
-  f("uses_subgroups", x.uses_subgroups);
-  f("subgroup_matrices", x.subgroup_matrices);
-}
-template <class F, class T>
-void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, PersistentTensor> {
-  f("name", x.name);
-  f("dtype", x.dtype);
-  f("shape", x.shape);
-  f("is_param", x.is_param);
-  f("init_kind", x.init.kind);
-  f("init_mean", x.init.mean);
-  f("init_width", x.init.width);
-}
-template <class F, class T>
-void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, InputTensor> {
-  f("name", x.name);
-  f("dtype", x.dtype);
-  f("shape", x.shape);
-}
-
-template <class F, class T>
-void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, InputIndices::View> {
-  f("shape", x.shape);
-  f("offset", x.offset);
-  f("strides", x.strides);
-}
-template <class F, class T>
-void fields(F& f, T& x) requires std::is_same_v<std::remove_const_t<T>, InputIndices> {
-  f("input", x.input);
-  f("views", x.views);
-  f("limit", x.limit);
-  f("negative_is_none", x.negative_is_none);
-  f("op", x.user);
-  f("site", x.site);
-}
 
 struct Writer {
   Bounds bounds;
@@ -230,6 +49,8 @@ struct Writer {
   template <class T>
   Json write(const std::vector<T>& list) {
     Json json = Json::array();
+    // Pages compile no such checks, see with_checks.
+    if constexpr (detail::is_browser_build && std::is_same_v<T, RunChecks::Indices>) return json;
     for (const T& item : list) json.push_back(write(item));
     return json;
   }
@@ -237,7 +58,7 @@ struct Writer {
   requires std::is_class_v<T> Json write(const T& x) {
     Json json = Json::object();
     auto visit = [&](const char* field, const auto& value) { json[field] = write(value); };
-    fields(visit, x);
+    detail::fields(visit, x);
     if constexpr (std::is_same_v<T, KernelSpec>)
       if (x.kind == KernelSpec::Kind::whole) json["attrs"] = detail::attrs_json(x.attrs, true);
     return json;
@@ -303,7 +124,7 @@ struct Reader {
   requires std::is_class_v<T>
   void read(const Json& json, T& x) const {
     auto visit = [&](const char* field, auto& value) { read(json.at(field), value); };
-    fields(visit, x);
+    detail::fields(visit, x);
     if constexpr (std::is_same_v<T, KernelSpec>)
       if (x.kind == KernelSpec::Kind::whole) x.attrs = detail::attrs_from(x.op, json.at("attrs"), bounds);
   }
@@ -474,6 +295,7 @@ void check(const ProgramFile& file) {
     target.separate_arenas = file.target == gpu_target;
     verify(entry.program, target);
     detail::verify_input_indices(entry);
+    detail::verify_rates_and_checks(entry);
     check_contents(file, entry);
   }
 }
@@ -503,8 +325,9 @@ std::string encode_program(const ProgramFile& file) {
   const bool for_gpu = file.target == gpu_target;
   Writer writer;
   Json programs = {{"storage", writer.write(file.storage)}, {"entries", Json::array()}}, code = Json::array(),
-       indices = Json::array();
+       indices = Json::array(), rates = Json::array(), checks = Json::array();
   std::string data;
+  bool has_rates = false, has_checks = false;
   for (const ProgramEntry& entry : file.entries) {
     Json constants = Json::array();
     for (const HostTensor& constant : entry.program.constants) {
@@ -517,18 +340,28 @@ std::string encode_program(const ProgramFile& file) {
                                    {"constants", std::move(constants)}});
     code.push_back(for_gpu ? writer.write(entry.program.gpu) : writer.write(entry.program.cpu));
     indices.push_back(writer.write(entry.indices));
+    rates.push_back(Json::array());
+    for (const InputTensor& input : entry.inputs) {
+      rates.back().push_back(static_cast<int>(input.rate));
+      has_rates |= input.rate != Rate::none;
+    }
+    checks.push_back(writer.write(entry.checks));
+    has_checks |= entry.checks.any();
   }
   programs["symbols"] = writer.bounds;
   Json needs = for_gpu ? write(requirements_of(file)) : Json::object();
   needs["device"] = file.target;
   const std::string needs_text = needs.dump(), programs_text = programs.dump(), code_text = code.dump(),
-                    indices_text = indices.dump();
-  return detail::write_sections({{std::string(section::requirements), true, needs_text},
-                                 {std::string(section::programs), true, programs_text},
-                                 {std::string(for_gpu ? section::gpu : section::cpu), true, code_text},
-                                 {std::string(section::indices), false, indices_text},
-                                 {std::string(section::data), true, data}},
-                                {0, 1, 0});
+                    indices_text = indices.dump(), rates_text = rates.dump(), checks_text = checks.dump();
+  std::vector<Section> sections = {{std::string(section::requirements), true, needs_text},
+                                   {std::string(section::programs), true, programs_text},
+                                   {std::string(for_gpu ? section::gpu : section::cpu), true, code_text},
+                                   {std::string(section::indices), false, indices_text}};
+  if (has_rates) sections.push_back({std::string(section::rates), false, rates_text});
+  // Required: a host that does not look at them would take a run that changed nothing for one that worked.
+  if (has_checks) sections.push_back({std::string(section::checks), true, checks_text});
+  sections.push_back({std::string(section::data), true, data});
+  return detail::write_sections(sections, {0, 1, 0});
 }
 
 namespace {
@@ -558,15 +391,24 @@ ProgramFile decode(std::string_view bytes) {
   const Json& entries = programs.at("entries");
   if (!entries.is_array() || !code.is_array() || entries.size() != code.size())
     throw FileError("does not have one program for each entry");
-  const auto indices_text = optional_content(section::indices);
-  const Json indices = indices_text ? Json::parse(*indices_text) : Json(entries.size(), Json::array());
-  if (!indices.is_array() || indices.size() != entries.size())
-    throw FileError("does not have one list of indices for each entry");
+  const auto of_entries = [&](std::string_view kind, const char* what, const Json& none) {
+    const auto text = optional_content(kind);
+    Json rows = text ? Json::parse(*text) : Json(entries.size(), none);
+    if (!rows.is_array() || rows.size() != entries.size())
+      throw FileError(fmt::format("does not have one list of {} for each entry", what));
+    return rows;
+  };
+  const Json indices = of_entries(section::indices, "indices", Json::array()),
+             rates = of_entries(section::rates, "rates", Json::array()),
+             checks = of_entries(section::checks, "checks", {{"finite", Json::array()}, {"indices", Json::array()}});
   for (std::size_t i = 0; i < entries.size(); ++i) {
     ProgramEntry& entry = file.entries.emplace_back();
     reader.read(entries[i].at("name"), entry.name);
     reader.read(entries[i].at("inputs"), entry.inputs);
     reader.read(indices[i], entry.indices);
+    for (std::size_t k = 0; k < rates[i].size() && k < entry.inputs.size(); ++k)
+      entry.inputs[k].rate = Reader::number<Rate>(rates[i][k], 3);
+    reader.read(checks[i], entry.checks);
     reader.read(entries[i].at("memory"), static_cast<ProgramMemory&>(entry.program));
     for (const Json& item : entries[i].at("constants")) entry.program.constants.push_back(reader.constant(item, data));
     if (for_gpu) {

@@ -53,8 +53,8 @@ void check_format(std::string_view file) {
 }
 
 bool is_known(std::string_view kind) {
-  constexpr auto known = std::to_array(
-      {section::requirements, section::programs, section::cpu, section::gpu, section::indices, section::data});
+  constexpr auto known = std::to_array({section::requirements, section::programs, section::cpu, section::gpu,
+                                        section::indices, section::rates, section::checks, section::data});
   return std::find(known.begin(), known.end(), kind) != known.end();
 }
 

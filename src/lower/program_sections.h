@@ -13,7 +13,7 @@ namespace jerboa::detail {
 /// Sections are named by four characters, so that a reader can name one that it does not know.
 namespace section {
 inline constexpr std::string_view requirements = "NEED", programs = "PROG", cpu = "CPU ", gpu = "GPU ",
-                                  indices = "INDX", data = "DATA";
+                                  indices = "INDX", rates = "RATE", checks = "CHCK", data = "DATA";
 /// Reserved for steps that repeat; refused until a version defines it.
 inline constexpr std::string_view loops = "LOOP";
 }  // namespace section

@@ -5,9 +5,9 @@
 
 namespace jerboa::detail {
 
-/// Waits for a run of a checked graph and throws if a check failed: NotFiniteError that names the first tensor that is
+/// Waits for a run with checks and throws if a check failed: NotFiniteError that names the first tensor that is
 /// not finite, its op, its kernel and the user's line; UsageError for indices out of range.
-void throw_failed_checks(const CheckedGraph& checks, const Executable& executable, RunResults& results,
+void throw_failed_checks(const RunChecks& checks, const Executable& executable, RunResults& results,
                          const SymbolValues& symbols);
 
 }  // namespace jerboa::detail

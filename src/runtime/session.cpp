@@ -10,6 +10,7 @@
 
 #include "compile/initialize.h"
 #include "compile/stored_type.h"
+#include "lower/entry_checks.h"
 #include "lower/input_indices.h"
 #include "runtime/index_checks.h"
 #include "runtime/rate_checks.h"
@@ -333,16 +334,24 @@ void Session::add_entry(const std::string& name, const Graph& graph, const Progr
     declared = declare_all(graph);
     auto entry = std::make_shared<Entry>();
     entry->graph = graph;
-    for (const TensorInfo& tensor : graph.tensors)
-      if (tensor.storage == Storage::input) entry->inputs.push_back({tensor.name, tensor.type});
+    for (std::size_t i = 0; i < graph.tensors.size(); ++i) {
+      const TensorInfo& tensor = graph.tensors[i];
+      if (tensor.storage != Storage::input) continue;
+      entry->inputs.push_back({tensor.name, tensor.type});
+      const Rate rate = detail::rate_of(graph, static_cast<TensorId>(i));
+      if (rate != Rate::none) entry->rates.emplace(tensor.name, rate);
+    }
     for (const NamedTensor& output : graph.outputs) entry->outputs.push_back({output.name, graph.type(output.tensor)});
     for (const NamedTensor& capture : graph.captures)
       entry->captures.push_back({capture.name, graph.type(capture.tensor)});
     entry->indices = detail::find_input_indices(graph);
-    entry->rates = detail::find_rates(graph);
     entry->params_without_copies = shared_->without_copies(updated_storage(graph));
-    if (shared_->checks.any()) entry->checks = with_checks(graph, shared_->checks);
-    const Graph& compiled = entry->checks ? entry->checks->graph : graph;
+    std::optional<CheckedGraph> checked;
+    if (shared_->checks.any()) {
+      checked = with_checks(graph, shared_->checks);
+      entry->checks = checked->checks;
+    }
+    const Graph& compiled = checked ? checked->graph : graph;
     entry->executable = with_room(graph, [&] {
       Backend& backend = device_.backend();
       return program == nullptr ? backend.compile(compiled, finder()) : backend.load(*program, finder());
@@ -470,7 +479,7 @@ Result Session::run(const std::string& entry_name, const TensorMap& inputs, cons
   shared_->fill_all();
   auto results = with_room(entry_name, found.graph, [&] { return found.executable->run({inputs, symbols, captures}); });
   for (const std::string& param : found.params_without_copies) shared_->forget_copy(param);
-  if (found.checks) detail::throw_failed_checks(*found.checks, *found.executable, *results, symbols);
+  if (found.checks.any()) detail::throw_failed_checks(found.checks, *found.executable, *results, symbols);
   return {std::shared_ptr<RunResults>(std::move(results)), std::move(shapes), shared_->mutex};
 }
 

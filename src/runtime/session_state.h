@@ -72,8 +72,8 @@ struct Session::Entry {
   Graph graph;  // without nodes if the entry was loaded as a program
   std::vector<Port> inputs, outputs, captures;
   std::vector<InputIndices> indices;  // checked before each run
-  std::set<std::string> rates;        // inputs that are learning rates, also checked
-  std::optional<CheckedGraph> checks;
+  std::map<std::string, Rate> rates;  // also checked
+  RunChecks checks;
   std::unique_ptr<Executable> executable;
   std::vector<std::string> params_without_copies;  // that it updates, without their f16 copies
 };

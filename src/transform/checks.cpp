@@ -9,6 +9,7 @@
 #include <jerboa/transform/checks.h>
 #include <jerboa/transform/loss_scaling.h>
 
+#include "base/browser_build.h"
 #include "transform/rewrite.h"
 
 namespace jerboa {
@@ -50,6 +51,11 @@ std::string out_of_range(std::int64_t value, const std::string& tensor, Op op, s
                      limit - 1, site.empty() ? "" : " (" + site + ")");
 }
 
+namespace detail {
+// Of what a program computes, pages check only whether it is finite.
+constexpr bool has_index_checks = !is_browser_build;
+}  // namespace detail
+
 namespace {
 
 class Checker {
@@ -60,15 +66,14 @@ class Checker {
     if (checks_.finite) find_scaled();
     for (const Node& node : from_.nodes) {
       rewriter_.copy(node);
-      const auto index = index_operands(from_, node);
-      for (const IndexOperand& operand : index)
-        if (checks_.indices) check_indices(node, operand);
+      if (detail::has_index_checks && checks_.indices)
+        for (const IndexOperand& operand : index_operands(from_, node)) check_indices(node, operand);
       for (const TensorId output : node.outputs)
         if (checks_.finite && is_float(from_.type(output).dtype)) check_finite(node, output);
     }
     rewriter_.finish();
     const TensorId flags = add_output(finite_flags, {in_line(flags_), scaled_flags()});
-    add_output(index_extremes, {in_line(extremes_)});
+    if (detail::has_index_checks) add_output(index_extremes, {in_line(extremes_)});
     gate_updates(flags);
     return std::move(result_);
   }
@@ -82,7 +87,7 @@ class Checker {
   TensorId as_i32(TensorId id) {
     return graph().type(id).dtype == DType::i32 ? id : add(Op::cast, {id}, CastAttrs{DType::i32});
   }
-  CheckedGraph::Value describe(TensorId old) const {
+  RunChecks::Value describe(TensorId old) const {
     const Node& made = from_.producer(old);
     return {from_.tensor(old).name, made.op, made.site};
   }
@@ -93,13 +98,13 @@ class Checker {
     graph().rename(finite, from_.tensor(output).name + check_suffix);  // so that its kernel's label names the tensor
     const bool is_scaled = scaled_[static_cast<std::size_t>(output)];
     (is_scaled ? scaled_flags_ : flags_).push_back(as_i32(finite));
-    (is_scaled ? scaled_values_ : result_.finite).push_back(describe(output));
+    (is_scaled ? scaled_values_ : result_.checks.finite).push_back(describe(output));
   }
 
   // Marks the tensors that depend on the loss scale, among them the gradients kept between runs, which other graphs
   // scaled. Results that an update uses only if the gradients are finite must be finite again.
   void find_scaled() {
-    scaled_.assign(from_.tensors.size(), false);
+    scaled_ = std::vector<bool>(from_.tensors.size());
     const TensorId scale = from_.find(loss_scale_state);
     if (scale == no_tensor) return;
     for (const Update& update : from_.updates)
@@ -124,7 +129,7 @@ class Checker {
   // accumulates gradients leaves the scale to the run that applies them.
   TensorId scaled_flags() {
     if (scaled_flags_.empty() || scale_update_ == nullptr) return no_tensor;
-    std::move(scaled_values_.begin(), scaled_values_.end(), std::back_inserter(result_.finite));
+    std::move(scaled_values_.begin(), scaled_values_.end(), std::back_inserter(result_.checks.finite));
     TensorId holds = add(Op::less, {rewriter_.at(scale_update_->value), rewriter_.at(scale_update_->target)});
     if (gradients_finite_ != no_tensor) holds = add(Op::logical_or, {holds, rewriter_.at(gradients_finite_)});
     return add(Op::maximum, {in_line(scaled_flags_), as_i32(holds)});
@@ -135,7 +140,7 @@ class Checker {
     const TensorId smallest = add(Op::min, {indices}, ReduceAttrs{}), largest = add(Op::max, {indices}, ReduceAttrs{});
     extremes_.push_back(smallest);
     extremes_.push_back(largest);
-    result_.indices.push_back({describe(operand.tensor), node.op, node.site, operand.range});
+    result_.checks.indices.push_back({from_.tensor(operand.tensor).name, node.op, node.site, operand.range});
     // Negative indices are out of range unless they mean "none". A limit that depends on a symbol is checked on the
     // host after the run.
     if (!operand.range.limit.is_constant()) return;
@@ -183,7 +188,7 @@ class Checker {
   const Update* scale_update_ = nullptr;
   TensorId gradients_finite_ = no_tensor;
   std::vector<TensorId> scaled_flags_;
-  std::vector<CheckedGraph::Value> scaled_values_;
+  std::vector<RunChecks::Value> scaled_values_;
 };
 
 }  // namespace

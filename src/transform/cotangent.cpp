@@ -68,6 +68,28 @@ Tensor concatenated(const std::vector<Contribution>& parts, const Shape& row, st
   return concat(pieces, static_cast<int>(axis));
 }
 
+// The part as one of the same elements in shape `to`, if it is a block there. An axis is the same in both shapes if it
+// is as long and as many elements come before it.
+std::optional<Contribution> reshaped(const Contribution& part, const Shape& from, const Shape& to) {
+  Shape starts(to.size(), Dim(0)), sizes = to;
+  Dim before(1), before_there(1);
+  std::size_t there = 0;
+  for (std::size_t axis = 0; axis < from.size(); ++axis) {
+    if (!covers(part, axis, from)) {
+      while (there < to.size() && !(before_there == before && to[there] == from[axis]))
+        before_there = before_there * to[there++];
+      if (there == to.size()) return std::nullopt;
+      starts[there] = part.starts[axis];
+      sizes[there] = size_of(part, axis);
+    }
+    before = before * from[axis];
+  }
+  Contribution result = part;
+  result.tensor = reshape(part.tensor, sizes);
+  result.starts = starts;
+  return result;
+}
+
 }  // namespace
 
 void Cotangent::add(const Contribution& more) {
@@ -75,6 +97,16 @@ void Cotangent::add(const Contribution& more) {
     parts_.push_back(more);
   else
     add_whole(more.tensor);
+}
+
+void Cotangent::pass_blocks_on(Cotangent& operand, const Shape& from, const Shape& to) {
+  if (whole_) return;
+  for (const Contribution& part : std::exchange(parts_, {})) {
+    if (const auto block = reshaped(part, from, to))
+      operand.add(*block);
+    else
+      parts_.push_back(part);
+  }
 }
 
 void Cotangent::add_whole(const Tensor& more) { whole_ = whole_ ? whole_ + more : more; }
@@ -92,18 +124,24 @@ Tensor Cotangent::total(const Shape& shape) {
     else
       add_whole(padded(part, shape));
   }
-  // Rows along the last axes are short, and contiguous in the tensor that they are joined to.
-  for (std::size_t axis = shape.size(); axis-- > 0;) join_parts_along(axis, shape);
+  // Rows along the last axes are short, and contiguous in what they are joined to. A part that is alone in its row may
+  // have others along another axis, with which it is padded as one.
+  for (const bool with_lone_parts : {false, true})
+    for (std::size_t axis = shape.size(); axis-- > 0;) join_parts_along(axis, shape, with_lone_parts);
   for (const Contribution& part : std::exchange(parts_, {})) add_whole(part.tensor);
   return whole_;
 }
 
-// Replaces the parts that cover only some of an axis by parts that cover all of it.
-void Cotangent::join_parts_along(std::size_t axis, const Shape& shape) {
+// Replaces the parts that cover only some of an axis by ones that cover all of it.
+void Cotangent::join_parts_along(std::size_t axis, const Shape& shape, bool with_lone_parts) {
   std::map<std::vector<std::int64_t>, std::vector<Contribution>> rows;
   for (const Contribution& part : std::exchange(parts_, {}))
     (covers(part, axis, shape) ? parts_ : rows[row_of(part, axis, shape)]).push_back(part);
   for (auto& [place, row] : rows) {
+    if (row.size() == 1 && !with_lone_parts) {
+      parts_.push_back(row.front());
+      continue;
+    }
     std::stable_sort(row.begin(), row.end(), [&](const Contribution& a, const Contribution& b) {
       return start_of(a, axis) < start_of(b, axis);
     });

@@ -32,10 +32,13 @@ class Cotangent {
   std::optional<Contribution> single_part() const;
   /// The sum so far, for a tensor of this shape; empty if there is none.
   Tensor total(const Shape& shape);
+  /// Passes parts of a tensor of shape `from` on to the tensor of shape `to` that was reshaped to it. Those that are no
+  /// blocks there stay, and so do all if a whole tensor is added to them.
+  void pass_blocks_on(Cotangent& operand, const Shape& from, const Shape& to);
 
  private:
   void add_whole(const Tensor& more);
-  void join_parts_along(std::size_t axis, const Shape& shape);
+  void join_parts_along(std::size_t axis, const Shape& shape, bool with_lone_parts);
   void join(std::vector<Contribution> row, std::size_t axis, const Shape& shape);
 
   Tensor whole_;

@@ -46,6 +46,12 @@ class ReverseWalk {
     }
   }
 
+  // The same, but a part of the tensor if it is zero elsewhere.
+  detail::Contribution contribution(const Tensor& tensor) {
+    const auto part = at(tensor.id()).single_part();
+    return part ? *part : detail::Contribution(cotangent(tensor));
+  }
+
   Tensor cotangent(const Tensor& tensor) {
     const SiteScope scope(graph_.producer(tensor.id()).site);
     return at(tensor.id()).total(tensor.shape());
@@ -92,6 +98,13 @@ class ReverseWalk {
     if (column == Gradient::None)
       throw GraphError(fmt::format("{}: cannot be differentiated{}", name(node.op),
                                    node.site.empty() ? "" : " (" + node.site + ")"));
+    if (is_reshape(node)) {
+      // Parts of the result are parts of the operand: what slices of slices have in between does not matter.
+      detail::Cotangent& cotangent = at(node.outputs[0]);
+      const Shape from = graph_.shape(node.outputs[0]), to = graph_.shape(node.inputs[0]);  // copies, as above
+      cotangent.pass_blocks_on(at(node.inputs[0]), from, to);
+      if (!cotangent) return;
+    }
     std::vector<Tensor> x, y, dys;
     std::vector<bool> wanted;
     for (const TensorId id : node.inputs) {
@@ -117,6 +130,10 @@ class ReverseWalk {
     for (std::size_t i = 0; i < grads.size(); ++i)
       if (grads[i] && wanted[i] && is_float(x[i].dtype()))
         at(node.inputs[i]).add(grads[i].is_part() ? grads[i] : sum_to_shape(grads[i].tensor, x[i].shape()));
+  }
+
+  static bool is_reshape(const Node& node) {
+    return node.op == Op::reshape || node.op == Op::squeeze || node.op == Op::unsqueeze;
   }
 
   static bool is_range(const Node& node) { return node.op == Op::slice && node.as<SliceAttrs>().step == 1; }
@@ -166,7 +183,7 @@ class ReverseWalk {
       // A tensor that occurs several times has one cotangent for all occurrences.
       const auto same = [&](const Tensor& other) { return other.id() == x[i].id(); };
       const bool counted = std::any_of(x.begin(), x.begin() + static_cast<std::ptrdiff_t>(i), same);
-      if (wanted[i] && !counted) grads[i] = walk.cotangent(x[i]);
+      if (wanted[i] && !counted) grads[i] = walk.contribution(x[i]);
     }
     return grads;
   }

@@ -138,12 +138,13 @@ Tensor count_step(const Optimizer& optimizer, const std::string& site) {
 
 // Several optimizers may share a rate from the host.
 Tensor host_rate(const std::string& input) {
-  const Graph& graph = current_graph("append_optimizer");
+  Graph& graph = current_graph("append_optimizer");
   const TensorId known = graph.find(input);
-  if (known != no_tensor && graph.tensor(known).storage == Storage::input &&
-      graph.type(known) == TensorType{DType::f32, {}})
-    return {graph.identity(), known};
-  return tensor_input(input, {}, DType::f32);
+  const bool is_there = known != no_tensor && graph.tensor(known).storage == Storage::input &&
+                        graph.type(known) == TensorType{DType::f32, {}};
+  const Tensor rate = is_there ? Tensor(graph.identity(), known) : tensor_input(input, {}, DType::f32);
+  graph.tensor(rate.id()).is_rate = true;  // so that sessions check it, whatever the optimizer computes with it
+  return rate;
 }
 
 }  // namespace

@@ -39,6 +39,7 @@ void GraphRewriter::replace(const Node& node, const std::vector<TensorId>& made,
     const TensorInfo& old = from_.tensor(node.outputs[i]);
     to_.rename(made[i], old.name);
     TensorInfo& fresh = to_.tensor(made[i]);
+    fresh.is_rate = old.is_rate;
     fresh.init = old.init;
     fresh.trainable = old.trainable;
     fresh.decay = old.decay;

@@ -8,9 +8,10 @@
 
 namespace jerboa {
 
-void check_rate(double rate) {
-  if (!(rate >= 0) || !std::isfinite(rate))
-    throw UsageError(fmt::format("a learning rate must be 0 or more and finite, not {}", rate));
+void check_rate(double rate, bool may_be_negative) {
+  if (!std::isfinite(rate) || (rate < 0 && !may_be_negative))
+    throw UsageError(
+        fmt::format("a learning rate must be {}finite, not {}", may_be_negative ? "" : "0 or more and ", rate));
 }
 
 Schedule::Schedule(double constant) : Schedule(std::vector<Piece>{{0, constant, constant, Curve::linear}}) {}

@@ -253,6 +253,29 @@ TEST(TrainerMisuse, ARateOfASessionThatIsNegativeOrNotFinite) {
   }
 }
 
+// What a custom optimizer computes with its rate is its own matter, but nothing good comes from NaN or infinity.
+TEST(TrainerMisuse, ARateOfACustomOptimizerThatIsNotFinite) {
+  const Optimizer climber{.lr = HostRate{"rate"}, .update = [](ParamUpdate& p) { return p.param + 2 * p.lr * p.grad; }};
+  const Graph graph = trace([&] {
+    const Tensor w = param_input("w", {2}), x = tensor_input("x", {});
+    append_optimizer(append_grad(sum(square(w - 1)) * x), climber);
+  });
+  Session session =
+      create_session({{"step", graph}, {"again", from_json(to_json(graph))}}, {.device = Device::reference()});
+  const TensorMap before = session.download_params();
+  for (const std::string entry : {"step", "again"}) {
+    const auto run = [&](float rate) { session.run(entry, {{"rate", HostTensor(rate)}, {"x", HostTensor(1.0f)}}); };
+    expect_error<UsageError>([&] { run(std::numeric_limits<float>::quiet_NaN()); },
+                             "entry " + entry + ": input rate: a learning rate must be finite, not nan");
+    expect_error<UsageError>([&] { run(-std::numeric_limits<float>::infinity()); }, "not -inf");
+  }
+  EXPECT_EQ(session.download_params(), before);
+  session.run("step", {{"rate", HostTensor(-0.5f)}, {"x", HostTensor(1.0f)}});  // downhill
+  EXPECT_EQ(session.download_param("w"), HostTensor({2}, std::vector<float>{2, 2}));
+  // Other inputs of an update are data.
+  session.run("step", {{"rate", HostTensor(0.0f)}, {"x", HostTensor(std::numeric_limits<float>::infinity())}});
+}
+
 // Memory
 
 // The allocators of sanitizers end the process instead.

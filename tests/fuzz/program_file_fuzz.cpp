@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <string>
@@ -21,9 +22,12 @@
 #include <jerboa/wgsl/emit_wgsl.h>
 
 #include "compile/initialize.h"
+#include "lower/entry_checks.h"
 #include "lower/input_indices.h"
 #include "lower/program_sections.h"
 #include "runtime/index_checks.h"
+#include "runtime/rate_checks.h"
+#include "runtime/run_checks.h"
 
 extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* data, std::size_t size, std::size_t max_size);
 
@@ -146,17 +150,27 @@ void grouped_products() {
                                             param_input("mins", {3, 5, 1}, {.dtype = DType::f16}), offsets));
 }
 
-std::string compile(void (*body)(), const Target& target) {
+void update_with_checks() {
+  const Tensor w = param_input("w", {9, 4}), rows = embedding(w, cast(tensor_input("x", {3}), DType::i32));
+  update(w, sgd_update(w, w * sum(log(rows)), tensor_input("lr", {}), {}, {}).param);
+  output("rows", rows);
+}
+
+std::string compile(void (*body)(), const Target& target, const Checks& checks = {}) {
   const Graph graph = trace(body);
   ProgramFile file;
   file.target = target.name;
-  ProgramEntry entry{"run", {}, detail::find_input_indices(graph), lower(graph, target)};
+  const CheckedGraph checked = with_checks(graph, checks);
+  ProgramEntry entry{"run", {}, detail::find_input_indices(graph), lower(checked.graph, target), checked.checks};
   if (target.name == Target::webgpu_default().name) emit_wgsl(entry.program, target);
-  for (const TensorInfo& tensor : graph.tensors) {
+  for (std::size_t i = 0; i < graph.tensors.size(); ++i) {
+    const TensorInfo& tensor = graph.tensors[i];
     if (tensor.storage == Storage::param || tensor.storage == Storage::state)
       file.storage.push_back(
           {tensor.name, tensor.type.dtype, tensor.type.shape, tensor.storage == Storage::param, tensor.init});
-    if (tensor.storage == Storage::input) entry.inputs.push_back({tensor.name, tensor.type.dtype, tensor.type.shape});
+    if (tensor.storage == Storage::input)
+      entry.inputs.push_back(
+          {tensor.name, tensor.type.dtype, tensor.type.shape, detail::rate_of(graph, static_cast<TensorId>(i))});
   }
   file.entries.push_back(std::move(entry));
   return encode_program(file);
@@ -170,6 +184,8 @@ const std::vector<std::string>& seeds() {
            {perceptron, lookups, attention_over_a_cache, images, sorts, narrow_types, attention_over_a_paged_cache,
             attention_over_an_8_bit_cache, recurrences, grouped_products})
         compiled.push_back(compile(body, target));
+    for (const Target& target : {Target::cpu(), Target::webgpu_default()})
+      compiled.push_back(compile(update_with_checks, target, {.finite = true, .indices = true}));
     return compiled;
   }();
   return files;
@@ -298,13 +314,24 @@ void run(const ProgramFile& file, const ProgramEntry& entry, std::mt19937& rando
     if (!inputs.emplace(input.name, values(input.dtype, evaluate(input.shape, symbols), random)).second) return;
   try {
     detail::check_input_indices(entry.indices, inputs, symbols);
+    std::map<std::string, Rate> rates;
+    for (const InputTensor& input : entry.inputs)
+      if (input.rate != Rate::none) rates.emplace(input.name, input.rate);
+    detail::check_rates(entry.name, rates, inputs);
   } catch (const UsageError&) {
     // A session would stop here, but kernels must be safe with any index.
   }
   const auto executable = backend->load(entry.program, [&](const std::string& name) { return storage.at(name); });
   std::vector<std::string> captures;
   for (const Readable& capture : entry.program.captures) captures.push_back(capture.name);
-  for (int i = 0; i < 2; ++i) executable->run({inputs, symbols, captures});
+  for (int i = 0; i < 2; ++i) {
+    const auto results = executable->run({inputs, symbols, captures});
+    try {
+      detail::throw_failed_checks(entry.checks, *executable, *results, symbols);
+    } catch (const NotFiniteError&) {
+    } catch (const UsageError&) {
+    }
+  }
 }
 
 }  // namespace

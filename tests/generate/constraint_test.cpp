@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 #include <regex>
+#include <set>
 #include <string>
 
 #include <jerboa/generate/sampler.h>
@@ -12,6 +13,7 @@
 #include "base/json_value.h"
 #include "generate/json_validator.h"
 #include "generate/vocabularies.h"
+#include "support/expect_error.h"
 
 namespace jerboa {
 namespace {
@@ -375,9 +377,58 @@ TEST(Budget, BoundsTheStepsOfAToken) {
   });
 }
 
+TEST(Budget, RefusesNestedCountsBeforeTheirStatesAreBuilt) {
+  for (const std::string pattern : {"(\\p{L}{0,500}){0,500}", "((a{0,100}){0,100}){3,100}",
+                                    "(a{2,500}b?|c*){0,500}{1,500}", "((\\d{1,500})?-?){0,500}"}) {
+    expect_within(3, [&] {
+      EXPECT_EQ(
+          test::message_of<ConstraintError>([&] { compile_regex(pattern); }),
+          "the pattern /" + pattern + "/ has nested counts of more than 200000 repetitions in all; make them smaller");
+    });
+  }
+  // Counts of what has a fixed length, or begins with something, are not ambiguous, whatever their product is.
+  for (const char* pattern : {"([0-9a-f]{64}){0,10000}", "(,\\d{0,1000}){0,1000}", "(\\w{1,1000} ?){1,1000}"})
+    EXPECT_NO_THROW(compile_regex(pattern)) << pattern;
+}
+
+// A repetition of a repetition is one of all their products, which the matcher follows without trying out divisions.
+TEST(Regex, JoinsNestedCounts) {
+  constexpr int longest = 24;
+  const auto lengths_of = [](const std::string& pattern) {
+    std::set<int> lengths;
+    const auto grammar = compile_regex(pattern);
+    for (int length = 0; length <= longest; ++length)
+      if (matches(grammar, std::string(static_cast<std::size_t>(length), 'a'))) lengths.insert(length);
+    return lengths;
+  };
+  struct Range {
+    int min, max;
+    std::string text() const { return fmt::format("{{{},{}}}", min, max < 0 ? "" : std::to_string(max)); }
+    int end() const { return max < 0 ? longest : max; }
+  };
+  const std::vector<Range> ranges = {{0, 0}, {0, 1}, {1, 1},  {0, 3},  {1, 3}, {2, 3},
+                                     {3, 3}, {4, 5}, {0, -1}, {1, -1}, {2, -1}};
+  for (const Range& inner : ranges)
+    for (const Range& outer : ranges) {
+      std::set<int> wanted;
+      for (int count = outer.min; count <= outer.end(); ++count)
+        for (int length = count * inner.min; length <= std::min(longest, count * inner.end()); ++length)
+          wanted.insert(length);
+      const std::string pattern = "(a" + inner.text() + ")" + outer.text();
+      EXPECT_EQ(lengths_of(pattern), wanted) << pattern;
+    }
+  const auto letters = make_constraint(compile_regex("(\\p{L}{0,400}){0,400}"), test_vocabulary());
+  expect_within(20, [&] {
+    for (int i = 0; i < 1000; ++i) {
+      letters->allowed();
+      letters->accept('a');
+    }
+  });
+}
+
 TEST(Budget, BoundsTheStepsOfAText) {
   // Each token takes a tenth of what one token may, and a text of them takes minutes.
-  const auto constraint = make_constraint(compile_regex("(\\p{L}{0,500}){0,500}"), test_vocabulary());
+  const auto constraint = make_constraint(compile_regex("(\\p{L}{0,400}y?){0,400}"), test_vocabulary());
   int tokens = 0;
   const auto refusal = [&] {
     try {

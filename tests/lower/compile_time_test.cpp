@@ -65,6 +65,23 @@ Graph grid_of_slices(int blocks) {
 TEST(CompileTime, OfAGridOfSlicesIsLinear) { expect_linear(grid_of_slices, 128, Target::cpu()); }
 TEST(CompileTime, OfAGridOfSlicesIsLinearForGpus) { expect_linear(grid_of_slices, 128, gpu()); }
 
+// A recurrence that reads its steps through views, two slices of each.
+Graph recurrence_through_views(int steps) {
+  constexpr int batch = 4, width = 8;
+  return trace([&] {
+    const Tensor x = param_input("x", {steps * batch, 3 * width});
+    Tensor h = zeros({batch, width});
+    for (int t = 0; t < steps; ++t) {
+      const Tensor now = squeeze(slice(reshape(x, {steps, batch, 3 * width}), 0, t, t + 1), {0});
+      h = tanh(h * slice(now, 1, 0, width) + slice(now, 1, 2 * width, 3 * width));
+    }
+    test::output_gradients(mean(h));
+  });
+}
+
+TEST(CompileTime, OfARecurrenceThroughViewsIsLinear) { expect_linear(recurrence_through_views, 128, Target::cpu()); }
+TEST(CompileTime, OfARecurrenceThroughViewsIsLinearForGpus) { expect_linear(recurrence_through_views, 128, gpu()); }
+
 // Expressions of constants are inlined where they are used: sums of sums must not be computed twice at each level.
 TEST(CompileTime, DoesNotGrowWithThePathsThroughAGraph) {
   const Build doubled = [](int levels) {

@@ -126,6 +126,33 @@ TEST_F(GpuProgramFile, RefusesNeedsThatAreUnknownOrTooSmall) {
          "needs more of a device than its requirements state");
 }
 
+TEST_F(GpuProgramFile, RefusesChecksThatHaveNoOutputsAndRatesThatAreNoNumbers) {
+  file.entries[1].checks.finite = {{"x", Op::exp, "model.cpp:3"}};
+  expect_refusal("the checks need the output check/finite of 1 i32");
+  file.entries[1].checks.finite.clear();
+  file.entries[1].checks.indices = {{"ids", Op::embedding, "", {}}};
+  expect_refusal("the checks need the output check/indices of 2 i32");
+  file.entries[1].checks = {};
+  file.entries[1].inputs.front().rate = Rate::finite;
+  expect_refusal("the rate x is not one number");
+}
+
+// Hosts that do not know the section must not run a program as if it had no checks.
+TEST_F(GpuProgramFile, SaysThatItMustBeChecked) {
+  const auto kinds = [](const std::string& bytes) {
+    std::map<std::string, bool> required;
+    for (const detail::Section& section : detail::read_sections(bytes)) required[section.kind] = section.required;
+    return required;
+  };
+  EXPECT_FALSE(kinds(encode_program(file)).contains("CHCK"));
+  const ProgramFile checked = compile_program(graphs(), Target::webgpu_default(), {.finite = true});
+  EXPECT_EQ(kinds(encode_program(checked)).at("CHCK"), true);
+  const ProgramFile loaded = decode_program(encode_program(checked), "file");
+  ASSERT_FALSE(loaded.entries[0].checks.finite.empty());
+  EXPECT_EQ(loaded.entries[0].checks.finite.size(), checked.entries[0].checks.finite.size());
+  EXPECT_EQ(loaded.entries[0].checks.finite.back().name, checked.entries[0].checks.finite.back().name);
+}
+
 // A host derives these states from a parameter: one of another size would be filled from beyond its end.
 TEST_F(GpuProgramFile, RefusesCopiesThatDoNotMatchTheirParameter) {
   file.storage.push_back({"f16/weight", DType::f16, {3, 5}, false, {}});

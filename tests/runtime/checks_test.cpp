@@ -6,6 +6,7 @@
 #include <jerboa/ops/ops.h>
 #include <jerboa/runtime/session.h>
 #include <jerboa/transform/grad.h>
+#include <jerboa/transform/optimizer.h>
 
 #include "support/expect_error.h"
 #include "support/run_checks.h"
@@ -81,6 +82,61 @@ TEST(Checks, AreNotPartOfSavedProgramsAndRefusedForLoadedOnes) {
   EXPECT_TRUE(std::isnan(loaded.run("run", {{"x", HostTensor({1}, {-1})}}).get("y").item()));
   expect_error<UsageError>([&] { Session::load_program(path, Device::cpu(), {.check_finite = true}); },
                            "run.jerboa is already compiled, so its tensors cannot be checked");
+}
+
+TEST(Checks, ArePartOfProgramsThatAreCompiledWithThem) {
+  const test::TempFolder folder;
+  test::expect_finite_check_of_a_program(Device::cpu(), Target::cpu(), folder / "run.jerboa");
+  // Saved again, they are still there.
+  Session::load_program(folder / "run.jerboa", Device::cpu()).save_program(folder / "again.jerboa");
+  Session again = Session::load_program(folder / "again.jerboa", Device::cpu());
+  expect_error<NotFiniteError>(
+      [&] {
+        again.run("run", {{"x", HostTensor({3}, {0, 1, 0.5f})}});
+      },
+      "grown is not finite");
+  expect_error<UsageError>(
+      [&] { Session::load_program(folder / "run.jerboa", Device::cpu(), {.check_indices = true}); },
+      "run.jerboa is already compiled");
+}
+
+TEST(Checks, OfIndicesArePartOfProgramsToo) {
+  const test::TempFolder folder;
+  const Graph graph = trace([] {
+    const Tensor ids = cast(tensor_input("x", {2}) * 2, DType::i32).named("doubled");
+    output("rows", embedding(param_input("table", {5, 3}), ids));
+  });
+  save_program(folder / "run.jerboa", compile_program({{"run", graph}}, Target::cpu(), {.indices = true}));
+  Session session = Session::load_program(folder / "run.jerboa", Device::cpu());
+  session.run("run", {{"x", HostTensor({2}, {0, 2})}});
+  expect_error<UsageError>(
+      [&] {
+        session.run("run", {{"x", HostTensor({2}, {0, 3})}});
+      },
+      "doubled holds 6, which is out of range for embedding: indices go from 0 to 4 (checks_test.cpp:");
+}
+
+TEST(Checks, OfRatesArePartOfPrograms) {
+  const test::TempFolder folder;
+  const auto train = [](const Optimizer& optimizer) {
+    return trace([&] { append_optimizer(append_grad(sum(square(param_input("w", {2}) - 1))), optimizer); });
+  };
+  const Optimizer climber{.lr = HostRate{"rate"}, .update = [](ParamUpdate& p) { return p.param + p.lr * p.grad; }};
+  Session traced(Device::cpu());
+  traced.add_entry("step", train(climber));
+  traced.save_program(folder / "custom.jerboa");
+  save_program(folder / "sgd.jerboa", compile_program({{"step", train(Sgd{.lr = HostRate{"rate"}})}}, Target::cpu()));
+  for (const bool is_custom : {false, true}) {
+    Session session = Session::load_program(folder / (is_custom ? "custom.jerboa" : "sgd.jerboa"), Device::cpu());
+    const auto step = [&](float rate) { session.run("step", {{"rate", HostTensor(rate)}}); };
+    expect_error<UsageError>([&] { step(std::numeric_limits<float>::quiet_NaN()); },
+                             std::string("entry step: input rate: a learning rate must be ") +
+                                 (is_custom ? "finite, not nan" : "0 or more and finite, not nan"));
+    if (is_custom)
+      EXPECT_NO_THROW(step(-1));
+    else
+      expect_error<UsageError>([&] { step(-1); }, "not -1");
+  }
 }
 
 // Indices in inputs are always checked, on every device.

@@ -1,10 +1,12 @@
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <gtest/gtest.h>
 #include <initializer_list>
 #include <string>
 
+#include <jerboa/compile/export.h>
 #include <jerboa/ops/ops.h>
 #include <jerboa/runtime/session.h>
 
@@ -41,7 +43,26 @@ inline void expect_finite_check(const Device& device) {
   EXPECT_EQ(session.download_state("count").item(), 1) << "a run that failed changed a state";
 }
 
-// The finite check names `wanted`, which is not finite at one element of x, whatever hides that from the output.
+/// A program that was compiled with checks has them wherever it runs, without its graph.
+inline void expect_finite_check_of_a_program(const Device& device, const Target& target,
+                                             const std::filesystem::path& path) {
+  save_program(path, compile_program({{"run", diverging_graph()}}, target, {.finite = true}));
+  Session session = Session::load_program(path, device, {.check_finite = true});
+  const auto outputs = session.entries().at(0).outputs;
+  ASSERT_EQ(outputs.size(), 1u);
+  EXPECT_EQ(outputs[0].name, "bounded");
+  const Result good = session.run("run", {{"x", HostTensor({3}, {0.25f, 0.5f, 0})}});
+  EXPECT_EQ(good.names(), std::vector<std::string>{"bounded"});
+  const std::string message = message_of<NotFiniteError>([&] {
+    session.run("run", {{"x", HostTensor({3}, {0, 1, 0.5f})}});
+  });
+  EXPECT_NE(message.find("grown is not finite: exp produced NaN or infinity in kernel '"), std::string::npos)
+      << message;
+  EXPECT_NE(message.find("run_checks.h:"), std::string::npos) << message;
+  EXPECT_EQ(session.download_state("count").item(), 1) << "a run that failed changed a state";
+}
+
+// The finite check names `wanted`, which is not finite at one element of x, whatever hides it from the output.
 inline void expect_not_finite(const Device& device, const std::string& wanted,
                               const std::function<Tensor(const Tensor&)>& function, float x) {
   Session session(device, {.check_finite = true});

@@ -104,6 +104,70 @@ TEST(Grad, OfSlicesOfSlicesIsAConcatenationOfConcatenations) {
   EXPECT_EQ(count(graph, Op::pad), 0);
 }
 
+// Views in between change the shapes of the parts, not where they belong.
+TEST(Grad, OfSlicesWithViewsInBetweenIsOneConcatenation) {
+  constexpr int steps = 32;
+  const auto expect_joined = [](const char* what, int pads, const std::function<Tensor(const Tensor&, int)>& part) {
+    const Graph graph = trace([&] {
+      const Tensor x = tensor_input("x", {steps, 4, 6});
+      Tensor loss = scalar(0);
+      for (int t = 0; t < steps; ++t) loss = loss + mean(exp(part(x, t)));
+      output("dx", grad(loss, {x})[0]);
+    });
+    EXPECT_EQ(count(graph, Op::concat), 1) << what;
+    EXPECT_EQ(count(graph, Op::pad), pads) << what;
+  };
+  const auto step = [](const Tensor& x, int t) { return slice(x, 0, t, t + 1); };
+  expect_joined("squeezed", 0, [&](const Tensor& x, int t) { return squeeze(step(x, t), {0}); });
+  expect_joined("reshaped", 0, [&](const Tensor& x, int t) { return reshape(step(x, t), {4, 6}); });
+  // One padding for all, because they leave out the same columns.
+  expect_joined("sliced again", 1, [&](const Tensor& x, int t) { return slice(squeeze(step(x, t), {0}), 1, 0, 2); });
+  expect_joined("sliced after a reshape", 1, [&](const Tensor& x, int t) {
+    return slice(reshape(step(x, t), {2, 2, 6}), 2, 1, 4);
+  });
+  expect_joined("a view first", 0, [&](const Tensor& x, int t) { return step(reshape(x, {steps, 24}), t); });
+  expect_joined("views all around", 0, [&](const Tensor& x, int t) {
+    return squeeze(slice(squeeze(slice(unsqueeze(x, {0}), 1, t, t + 1), {0}), 0, 0, 1), {0});
+  });
+  expect_joined("a part of a split", 1, [&](const Tensor& x, int t) { return split(step(x, t), {2, 2, 2})[0]; });
+}
+
+TEST(Grad, PutsSlicesBackThroughViews) {
+  const auto x = floats({1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1});
+  const auto of_table = [&](const std::function<Tensor(const Tensor&)>& loss) {
+    return gradient({x}, [&](Xs in) { return loss(reshape(in[0], {3, 4})); });
+  };
+  const auto row = [](const Tensor& table, int i) { return squeeze(slice(table, 0, i, i + 1), {0}); };
+  EXPECT_EQ(of_table([&](const Tensor& table) {
+              return sum(slice(row(table, 2), 0, 1, 3)) + 2 * sum(slice(row(table, 0), 0, 1, 3));
+            }),
+            (Numbers{0, 2, 2, 0, 0, 0, 0, 0, 0, 1, 1, 0}));
+  // Two parts of one view, and a use of all of it.
+  EXPECT_EQ(of_table([&](const Tensor& table) {
+              const Tensor line = row(table, 1);
+              return sum(slice(line, 0, 0, 1)) + 2 * sum(slice(line, 0, 3, 4));
+            }),
+            (Numbers{0, 0, 0, 0, 1, 0, 0, 2, 0, 0, 0, 0}));
+  EXPECT_EQ(of_table([&](const Tensor& table) {
+              const Tensor line = row(table, 1);
+              return sum(slice(line, 0, 0, 1)) + 2 * sum(slice(line, 0, 3, 4)) + 4 * sum(line);
+            }),
+            (Numbers{0, 0, 0, 0, 5, 4, 4, 6, 0, 0, 0, 0}));
+  // Rows of another width are no block of the table, halves of it are.
+  EXPECT_EQ(of_table([](const Tensor& table) {
+              const Tensor wide = reshape(table, {2, 6}), blocks = reshape(table, {3, 2, 2});
+              return sum(slice(wide, 0, 1, 2)) + 2 * sum(slice(wide, 1, 0, 1)) +
+                     4 * sum(slice(slice(blocks, 2, 1, 2), 0, 0, 2)) + 8 * sum(slice(blocks, 1, 1, 2));
+            }),
+            (Numbers{2, 4, 8, 12, 0, 4, 11, 13, 1, 1, 9, 9}));
+  // Blocks on a diagonal have nothing to be joined with.
+  EXPECT_EQ(of_table([&](const Tensor& table) {
+              return sum(slice(row(table, 0), 0, 0, 1)) + 2 * sum(slice(row(table, 1), 0, 1, 2)) +
+                     4 * sum(slice(row(table, 2), 0, 2, 4));
+            }),
+            (Numbers{1, 0, 0, 0, 0, 2, 0, 0, 0, 0, 4, 4}));
+}
+
 TEST(Grad, PutsSlicesOfSlicesBackWhereTheyWereTaken) {
   const auto x = floats({1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1});
   struct Block {

@@ -63,6 +63,8 @@ TEST(WebGpuTraining, MixedPrecisionHoldsTheGoldens) {
 
 TEST(WebGpuTraining, ChecksNameWhatIsNotFiniteOrOutOfRange) {
   expect_finite_check(Device::webgpu());
+  const TempFolder folder;
+  expect_finite_check_of_a_program(Device::webgpu(), Target::webgpu_default(), folder / "run.jerboa");
   expect_finite_check_of_functions(Device::webgpu());
   expect_index_check(Device::webgpu());
 }

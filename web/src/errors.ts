@@ -17,6 +17,9 @@ export class GraphError extends JerboaError {}
 /** A call that is wrong whatever the data: an unknown name, a missing input. */
 export class UsageError extends JerboaError {}
 
+/** A tensor that holds NaN or infinity, found by a finite check. */
+export class NotFiniteError extends JerboaError {}
+
 /** A program or a safetensors file that is damaged, or of another version. */
 export class FileError extends JerboaError {}
 

@@ -4,6 +4,7 @@ import type { Pipeline } from "./pipelines.js";
 import { type StepTimes, timeSteps } from "./profile.js";
 import { type Binding, type Entry, type Readable } from "./program_file.js";
 import { RunResult, type ResultPlace } from "./result.js";
+import { throwFailedChecks } from "./run_checks.js";
 import { StagingPool } from "./staging.js";
 import { type Tensor, bitsOf, bytesOf } from "./tensor.js";
 
@@ -151,8 +152,18 @@ export class Executable {
     this.symbols = key;
   }
 
-  /** The session has checked the inputs and the names of the results. */
+  /**
+   * The session has checked that the inputs match the entry and that the results are the entry's outputs and captures.
+   * Rejects with what a check of the program finds; without one it does not wait for the device to be done.
+   */
   async run(inputs: ReadonlyMap<string, Tensor>, symbols: SymbolValues, results: readonly Readable[]): Promise<RunResult> {
+    const { checks, steps } = this.entry;
+    const result = await this.start(inputs, symbols, [...results, ...checks.outputs]);
+    if (checks.outputs.length > 0) await throwFailedChecks(checks, steps, result, symbols);
+    return result;
+  }
+
+  private async start(inputs: ReadonlyMap<string, Tensor>, symbols: SymbolValues, results: readonly Readable[]): Promise<RunResult> {
     // Everything up to the submit happens before the first await, so runs never interleave.
     const places: ResultPlace[] = [];
     let bytes = 0;
@@ -180,7 +191,8 @@ export class Executable {
       staging?.destroy();
       throw error;
     }
-    const result = new RunResult(this.gpu, staging!, bytes, places, (reusable) => {
+    const unlisted = new Set(this.entry.checks.outputs.map((output) => output.name));
+    const result = new RunResult(this.gpu, staging!, bytes, places, unlisted, (reusable) => {
       this.unread.delete(result);
       if (reusable) this.stagings.give(staging!);
       else staging!.destroy();

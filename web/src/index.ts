@@ -1,4 +1,4 @@
-export { Compiler, type DeviceDescription, type EncoderShape, type EntryShape, type ModelOptions, describeDevice } from "./compiler/compiler.js";
+export { type CheckOptions, Compiler, type DeviceDescription, type EncoderShape, type EntryShape, type ModelOptions, describeDevice } from "./compiler/compiler.js";
 export type { CompilerSource } from "./compiler/module.js";
 export { type OpenDeviceOptions, openDevice } from "./device.js";
 export * from "./errors.js";

@@ -52,6 +52,12 @@ function part(values: ArrayLike<number>, view: IndexView, input: string, symbols
   return elements;
 }
 
+/** "input targets holds 77, which is out of range for cross_entropy: indices go from 0 to 2 (model.ts:17)" */
+export function outOfRange(value: number, tensor: string, op: string, limit: number, site: string): UsageError {
+  const where = site === "" ? "" : ` (${site})`;
+  return new UsageError(`${tensor} holds ${value}, which is out of range for ${op}: indices go from 0 to ${limit - 1}${where}`);
+}
+
 /** Throws UsageError that names the input, the value, the bound and the user's line. */
 export function checkInputIndices(all: readonly InputIndices[], inputs: ReadonlyMap<string, Tensor>, symbols: SymbolValues): void {
   for (const indices of all) {
@@ -61,10 +67,7 @@ export function checkInputIndices(all: readonly InputIndices[], inputs: Readonly
     for (let i = 0; i < values.length; i++) {
       const value = values[i]!;
       if (value >= limit || (value < 0 && !indices.negativeIsNone))
-        throw new UsageError(
-          `input ${indices.input} holds ${value}, which is out of range for ${indices.op}: indices go from 0 to ${limit - 1}` +
-            (indices.site === "" ? "" : ` (${indices.site})`),
-        );
+        throw outOfRange(value, `input ${indices.input}`, indices.op, limit, indices.site);
     }
   }
 }

@@ -2,7 +2,9 @@ import { type Bounds, type Dim, type SymbolValues, noSymbols, parseDim, evaluate
 import { FileError, ShapeError } from "./errors.js";
 import type { Init } from "./initialize.js";
 import { type IndexView, type InputIndices, reach } from "./input_indices.js";
+import type { InputRate } from "./input_rates.js";
 import { type JsonObject, asFlag, asIndex, asList, asNumber, asObject, asText, parseJson } from "./json_fields.js";
+import { type FiniteCheck, type IndexCheck, type RunChecks, finiteFlags, indexExtremes } from "./run_checks.js";
 import { hostVersion, readSections } from "./sections.js";
 import { type DType, bitsOf, byteCount, dtypes } from "./tensor.js";
 
@@ -78,6 +80,9 @@ export interface Entry {
   readonly inputs: readonly Port[];
   /** The checks of a run on its inputs. */
   readonly indices: readonly InputIndices[];
+  readonly rates: readonly InputRate[];
+  /** What a run checks of the tensors that it computes. */
+  readonly checks: RunChecks;
   readonly outputs: readonly Readable[];
   readonly captures: readonly Readable[];
   readonly buffers: readonly ProgramBuffer[];
@@ -246,8 +251,51 @@ class Reader {
     };
   }
 
-  /** `value` is the part of an entry for every host, `code` that for a GPU, and `indices` the checks of its inputs. */
-  entry(value: unknown, code: unknown, indices: unknown, storage: ReadonlyMap<string, PersistentTensor>): Entry {
+  // For each input whether it is a rate, or even one that may be negative.
+  private rates(value: unknown, inputs: readonly Port[]): InputRate[] {
+    return asList(value, "rates").flatMap((kind, number): InputRate[] => {
+      const input = inputs[number];
+      if (asIndex(kind, "a rate", 3) === 0 || input === undefined) return [];
+      if (input.dtype !== "f32" || input.shape.length !== 0) throw new FileError(`the rate ${input.name} is not one number`);
+      return [{ input: input.name, mayBeNegative: kind === 2 }];
+    });
+  }
+
+  private finiteCheck(value: unknown): FiniteCheck {
+    const row = asObject(value, "a check");
+    const name = asText(row["name"], "the tensor of a check");
+    return { name, op: asText(row["op"], `${name}: op`), site: asText(row["site"], `${name}: site`) };
+  }
+
+  private indexCheck(value: unknown): IndexCheck {
+    const row = asObject(value, "a check");
+    return {
+      ...this.finiteCheck(row),
+      limit: parseDim(row["limit"], this.bounds),
+      negativeIsNone: asFlag(row["negative_is_none"], "negative_is_none"),
+    };
+  }
+
+  private checks(value: unknown, outputs: readonly Readable[]): RunChecks {
+    const row = asObject(value, "the checks");
+    const finite = asList(row["finite"], "the finite checks").map((item) => this.finiteCheck(item));
+    const indices = asList(row["indices"], "the checks of indices").map((item) => this.indexCheck(item));
+    const wanted: [string, number][] = [
+      [finiteFlags, finite.length],
+      [indexExtremes, 2 * indices.length],
+    ];
+    const results = wanted.flatMap(([name, count]) => {
+      if (count === 0) return [];
+      const output = outputs.find((one) => one.name === name);
+      if (output?.dtype !== "i32" || output.shape.length !== 1 || output.shape[0]!.text !== String(count))
+        throw new FileError(`the checks need the output ${name} of ${count} i32`);
+      return [output];
+    });
+    return { finite, indices, outputs: results };
+  }
+
+  /** `value` is what every host needs of an entry, `code` what a GPU runs, the others what a host checks. */
+  entry(value: unknown, code: unknown, checked: CheckedParts, storage: ReadonlyMap<string, PersistentTensor>): Entry {
     const row = asObject(value, "an entry");
     const name = asText(row["name"], "an entry's name");
     const memory = asObject(row["memory"], `${name}: memory`);
@@ -281,11 +329,15 @@ class Reader {
         workgroupBytes: asIndex(shader["workgroup_bytes"], `${name}: workgroup_bytes`, maxBytes),
       };
     });
+    const outputs = list(memory, "outputs").map((item) => this.readable(item, buffers));
+    const checks = this.checks(checked.run, outputs);
     return {
       name,
       inputs,
-      indices: asList(indices, `${name}: indices`).map((item) => this.inputIndices(item, inputs)),
-      outputs: list(memory, "outputs").map((item) => this.readable(item, buffers)),
+      indices: asList(checked.indices, `${name}: indices`).map((item) => this.inputIndices(item, inputs)),
+      rates: this.rates(checked.rates, inputs),
+      checks,
+      outputs: outputs.filter((output) => !checks.outputs.includes(output)),
       captures: list(memory, "captures").map((item) => this.readable(item, buffers)),
       buffers,
       arenas,
@@ -295,6 +347,13 @@ class Reader {
       usesSubgroupMatrices: list(gpu, "subgroup_matrices").length > 0,
     };
   }
+}
+
+/** Of an entry: indices and rates among its inputs, and what a run checks afterwards. */
+interface CheckedParts {
+  readonly indices: unknown;
+  readonly rates: unknown;
+  readonly run: unknown;
 }
 
 /** The size of a GPU buffer for this many bytes: whole vectors of four. */
@@ -358,7 +417,15 @@ function decode(bytes: Uint8Array): ProgramFile {
   const byName = new Map(storage.map((kept) => [kept.name, kept]));
   const entries = asList(programs["entries"], "the entries");
   if (entries.length !== code.length) throw new FileError("the program does not have code for each entry");
-  const indices = sections.has("INDX") ? asList(json("INDX"), "the indices") : entries.map(() => []);
-  if (entries.length !== indices.length) throw new FileError("the program does not have a list of indices for each entry");
-  return { storage, entries: entries.map((item, number) => reader.entry(item, code[number], indices[number], byName)) };
+  const ofEntries = (kind: string, what: string, none: unknown) => {
+    const rows = sections.has(kind) ? asList(json(kind), what) : entries.map(() => none);
+    if (entries.length !== rows.length) throw new FileError(`the program does not have ${what} for each entry`);
+    return rows;
+  };
+  const indices = ofEntries("INDX", "a list of indices", []);
+  const rates = ofEntries("RATE", "a list of rates", []);
+  const checks = ofEntries("CHCK", "a list of checks", { finite: [], indices: [] });
+  const read = (item: unknown, number: number) =>
+    reader.entry(item, code[number], { indices: indices[number], rates: rates[number], run: checks[number] }, byName);
+  return { storage, entries: entries.map(read) };
 }

@@ -28,14 +28,16 @@ export class RunResult {
     private readonly staging: GPUBuffer,
     private readonly stagedBytes: number,
     places: readonly ResultPlace[],
-    /** Called once, when the buffer is no longer needed, with whether it can be reused. */
+    /** Results that are read but not listed. */
+    private readonly unlisted: ReadonlySet<string>,
+    /** Called once, when the buffer is no longer needed, with whether it can be used again. */
     private readonly release: (reusable: boolean) => void,
   ) {
     this.places = new Map(places.map((place) => [place.readable.name, place]));
   }
 
   get names(): string[] {
-    return [...this.places.keys()];
+    return [...this.places.keys()].filter((name) => !this.unlisted.has(name));
   }
 
   shapeOf(name: string): readonly number[] {

@@ -12,8 +12,8 @@ const magic = "JERBOAPF";
 const headerBytes = 24;
 const rowBytes = 32;
 const requiredFlag = 1;
-const knownKinds: readonly string[] = ["NEED", "PROG", "CPU ", "GPU ", "INDX", "DATA"];
-/** Reserved for repeated steps. */
+const knownKinds: readonly string[] = ["NEED", "PROG", "CPU ", "GPU ", "INDX", "RATE", "CHCK", "DATA"];
+/** Reserved for steps that repeat. */
 const loops = "LOOP";
 
 export interface Section {

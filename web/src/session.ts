@@ -6,6 +6,7 @@ import { Executable, type Place } from "./executable.js";
 import { f32ToF16 } from "./float16.js";
 import { initialValues } from "./initialize.js";
 import { checkInputIndices } from "./input_indices.js";
+import { checkInputRates } from "./input_rates.js";
 import type { StepTimes } from "./profile.js";
 import type { Entry, PersistentTensor, Port, ProgramFile } from "./program_file.js";
 import type { RunResult } from "./result.js";
@@ -132,7 +133,8 @@ export class Session {
 
   /**
    * Runs an entry. Input shapes bind the program's symbols. Everything is checked before anything is done, and the run
-   * is submitted before this returns its promise, which resolves when the device has accepted it.
+   * is submitted before this returns its promise, which resolves when the device has accepted it. If the program was
+   * compiled with checks, it resolves when the device is done, or rejects with the first tensor that fails one.
    */
   async run(entry: string, inputs: Readonly<Record<string, Input>> = {}, options: RunOptions = {}): Promise<RunResult> {
     return this.submit(entry, inputs, options);
@@ -167,6 +169,7 @@ export class Session {
       throw new UsageError(`the session has no entry ${entry}; available: ${listed(this.entryNames)}`);
     const { tensors, symbols } = checkInputs(executable.entry, asOptions(inputs, `entry ${entry}: inputs`));
     checkInputIndices(executable.entry.indices, tensors, symbols);
+    checkInputRates(entry, executable.entry.rates, tensors);
     return { executable, tensors, symbols };
   }
 

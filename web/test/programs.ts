@@ -6,6 +6,7 @@ import "./compiler.test.js";
 import "./dim.test.js";
 import "./graph.test.js";
 import "./mutation.test.js";
+import "./run_checks.test.js";
 import "./same_graphs.test.js";
 import "./serve.test.js";
 import "./session.test.js";

@@ -46,14 +46,16 @@ export interface Contents {
   programs: any;
   code: any;
   indices: any;
+  rates: any;
+  checks: any;
 }
 
-const jsonSections = { NEED: "needs", PROG: "programs", "GPU ": "code", INDX: "indices" } as const;
+const jsonSections = { NEED: "needs", PROG: "programs", "GPU ": "code", INDX: "indices", RATE: "rates", CHCK: "checks" } as const;
 
 /** A program file with changed JSON and valid checksums. */
 export function changed(file: Uint8Array, change: (contents: Contents) => void): Uint8Array {
   const sections = readSections(file);
-  const contents = { needs: {}, programs: {}, code: {}, indices: [] } as Contents;
+  const contents = { needs: {}, programs: {}, code: {}, indices: [], rates: [], checks: [] } as Contents;
   for (const { kind, bytes } of sections)
     if (kind in jsonSections) contents[jsonSections[kind as keyof typeof jsonSections]] = JSON.parse(new TextDecoder().decode(bytes));
   change(contents);
@@ -65,5 +67,5 @@ export function changed(file: Uint8Array, change: (contents: Contents) => void):
 export const onlyEntry = (file: Uint8Array, name: string) =>
   changed(file, (contents) => {
     const kept = contents.programs.entries.findIndex((entry: { name: string }) => entry.name === name);
-    for (const list of [contents.programs.entries, contents.code, contents.indices]) list.splice(0, list.length, list[kept]);
+    for (const list of [contents.programs.entries, contents.code, contents.indices, contents.rates, contents.checks]) list.splice(0, list.length, list[kept]);
   });

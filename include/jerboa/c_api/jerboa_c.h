@@ -85,7 +85,8 @@ jerboa_status jerboa_compile_model(const char* config, size_t config_size, const
 
 /*
  * Entries that share parameters and states by name, from graphs as written by to_json:
- * {"device": {…}, "entries": {"step": GRAPH, …}}, compiled in alphabetical order.
+ * {"device": {…}, "entries": {"step": GRAPH, …}}, compiled in alphabetical order. With "check_finite": true
+ * hosts of the program check that the tensors are finite that a run computes.
  */
 jerboa_status jerboa_compile_graphs(const char* request, size_t request_size, jerboa_buffer** program);
 

@@ -49,6 +49,7 @@ struct TensorInfo {
   TensorType type;
   Storage storage = Storage::activation;
   NodeId producer = -1;
+  bool is_rate = false;  ///< of an input: the learning rate of an optimizer
   // For parameters and states:
   Init init;
   bool trainable = false;

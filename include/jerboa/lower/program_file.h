@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <jerboa/lower/program.h>
+#include <jerboa/transform/checks.h>
 
 namespace jerboa {
 
@@ -17,10 +18,14 @@ struct PersistentTensor {
   bool is_param = false;
   Init init;
 };
+/// What a host requires of an input that is a learning rate before it runs anything. A custom optimizer may want a
+/// negative one.
+enum class Rate : std::uint8_t { none, not_negative, finite };
 struct InputTensor {
   std::string name;
   DType dtype = DType::f32;
   Shape shape;
+  Rate rate = Rate::none;
 };
 /// Elements of an input that an op uses as indices into another tensor. A host refuses values out of range before it
 /// runs anything: on a GPU they would silently read another element.
@@ -45,6 +50,7 @@ struct ProgramEntry {
   std::vector<InputTensor> inputs;
   std::vector<InputIndices> indices;
   Program program;
+  RunChecks checks = {};  ///< if it was compiled with them: their outputs are among the program's
 };
 
 /// Several programs that share storage, in one file that any host can load without the graph or the compiler.

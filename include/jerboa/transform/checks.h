@@ -35,23 +35,31 @@ std::vector<IndexOperand> index_operands(const Graph& graph, const Node& node);
 std::string out_of_range(std::int64_t value, const std::string& tensor, Op op, std::int64_t limit,
                          const std::string& site);
 
-/// A graph with checks. They are extra outputs that the host reads after a run; parameters and states are updated only
-/// if every check passes, so that a failed run changes nothing.
-struct CheckedGraph {
+/// What the extra outputs of a checked graph or program say.
+struct RunChecks {
+  /// A tensor, and the op and the user's line that computed it.
   struct Value {
     std::string name;
     Op op = Op::add;
     std::string site;
   };
+  /// Indices, and the op and the user's line that use them.
   struct Indices {
-    Value value;
+    std::string name;
     Op user = Op::embedding;
-    std::string user_site;
+    std::string site;
     IndexRange range;
   };
-  Graph graph;
   std::vector<Value> finite;     ///< in the order of execution, as the elements of the output finite_flags
-  std::vector<Indices> indices;  ///< by execution order, as the elements of the output finite_flags
+  std::vector<Indices> indices;  ///< two elements of the output index_extremes for each: smallest and largest
+
+  bool any() const { return !finite.empty() || !indices.empty(); }
+};
+/// A graph with checks in it. They are extra outputs that the host reads after a run; parameters and states are updated
+/// only if every check passes, so that a run that fails changes nothing.
+struct CheckedGraph {
+  Graph graph;
+  RunChecks checks;
 };
 inline constexpr const char* finite_flags = "check/finite";     ///< i32: 1 where a tensor is finite
 inline constexpr const char* index_extremes = "check/indices";  ///< i32

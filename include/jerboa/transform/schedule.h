@@ -33,8 +33,8 @@ class Schedule {
   std::vector<Piece> pieces_;
 };
 
-/// Throws UsageError unless the learning rate is finite and not negative.
-void check_rate(double rate);
+/// Throws UsageError unless the learning rate is finite and, where it must be, 0 or more.
+void check_rate(double rate, bool may_be_negative = false);
 
 /// Up to `peak` over `warmup` steps, then half a cosine down to `floor` at `total`.
 Schedule warmup_cosine(double peak, std::int64_t warmup, std::int64_t total, double floor = 0);

@@ -27,6 +27,9 @@ struct LinearAttentionStep {
   float *after = nullptr, *y = nullptr;
 };
 
+/// Whether none of the numbers is NaN or infinite.
+bool are_finite(const float* x, std::int64_t count);
+
 /// A product a bᵀ or a b of row-major matrices, or aᵀ b, into c.
 struct ChunkProducts {
   std::vector<float> scratch;

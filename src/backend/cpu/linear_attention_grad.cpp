@@ -1,5 +1,8 @@
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <utility>
+#include <vector>
 
 #include "backend/cpu/linear_attention.h"
 #include "backend/cpu/linear_attention_chunk.h"
@@ -11,8 +14,14 @@
 // the chunk,
 //   du = (D ∘ q kᵀ)ᵀ dy + exp(g of the last - g) k E - (D ∘ k kᵀ)ᵀ dr,   dr = beta du,
 // solved from the last row. The gradients of q and k are products of these with the state and with each other. That of
-// g at a token is q dq, and k dk for k's part in r, minus k dk for its part in the update, because that is where exp(g)
-// and exp(-g) occur; a log decay contributes to g at its token and all later ones.
+// g at a token is q dq, and k dk for k's part in r, less k dk for its part in what is written, because that is where
+// exp(g) and exp(-g) occur; a log decay is in g at its token and all later ones.
+//
+// All of these are sums over the tokens of a chunk, in which some tokens have factors of zero and what cancels is added
+// first. NaN and infinity would reach tokens that they do not belong to, so a chunk that has one goes back token by
+// token, as the recurrence is defined: after E += q dyᵀ,
+//   du = k E,   dk = E u - P dr,   then E -= k drᵀ for the delta rule,   dlog_decay = E ∘ P,   E *= decay,
+// with P the decayed state before the token.
 namespace jerboa::cpu {
 namespace {
 
@@ -21,6 +30,27 @@ double dot(const float* a, const float* b, std::int64_t count) {
   double sum = 0;
   for (std::int64_t i = 0; i < count; ++i) sum += static_cast<double>(a[i]) * static_cast<double>(b[i]);
   return sum;
+}
+
+// result[j] = sum of row[i] * matrix[i, j]
+void multiply_row(const float* row, const float* matrix, std::int64_t rows, std::int64_t columns, float* result) {
+  std::fill_n(result, columns, 0.0F);
+  for (std::int64_t i = 0; i < rows; ++i)
+    for (std::int64_t j = 0; j < columns; ++j) result[j] += row[i] * matrix[i * columns + j];
+}
+
+// result[i] += factor * sum of matrix[i, j] * column[j]
+void add_product(const float* matrix, const float* column, std::int64_t rows, std::int64_t columns, float factor,
+                 float* result) {
+  for (std::int64_t i = 0; i < rows; ++i)
+    result[i] += factor * static_cast<float>(dot(matrix + i * columns, column, columns));
+}
+
+// matrix[i, j] += factor * column[i] * row[j]
+void add_outer(const float* column, const float* row, std::int64_t rows, std::int64_t columns, float factor,
+               float* matrix) {
+  for (std::int64_t i = 0; i < rows; ++i)
+    for (std::int64_t j = 0; j < columns; ++j) matrix[i * columns + j] += factor * column[i] * row[j];
 }
 
 // The gradients of one head of one sequence.
@@ -103,12 +133,30 @@ class HeadGradient {
 
   void go_back(std::int64_t c) {
     chunk_.load(p_, b_, head_, times_, c * chunk_tokens);
-    const std::int64_t n = chunk_.count, keys = p_.key_size, values = p_.value_size;
-    const float *state = states_ + c * p_.state_size(), *next = state + p_.state_size();
-    const float *r = r_ + c * chunk_tokens * values, *u = u_ + c * chunk_tokens * values;
-    for (std::int64_t i = 0; i < n; ++i)
+    const std::int64_t values = p_.value_size;
+    const float* state = states_ + c * p_.state_size();
+    float* r = r_ + c * chunk_tokens * values;
+    const float* u = u_ + c * chunk_tokens * values;
+    for (std::int64_t i = 0; i < chunk_.count; ++i)
       std::copy_n(p_.dy + p_.gate_at(b_, chunk_.time[i], head_) * values, values, dy_ + i * values);
+    if (is_finite(state, u))
+      in_products(state, u);
+    else
+      token_by_token(state, r);
+    store(r);
+  }
 
+  // Of the chunk's operands, its states and what its tokens write, with which an infinite v comes.
+  bool is_finite(const float* state, const float* u) const {
+    const std::int64_t n = chunk_.count, keys = n * p_.key_size, values = n * p_.value_size;
+    return std::isfinite(chunk_.log_total[n - 1]) && are_finite(chunk_.beta.data(), n) && are_finite(chunk_.q, keys) &&
+           are_finite(chunk_.k, keys) && are_finite(u, values) && are_finite(dy_, values) &&
+           are_finite(state, p_.state_size()) && are_finite(dstate_, p_.state_size());
+  }
+
+  void in_products(const float* state, const float* u) {
+    const std::int64_t n = chunk_.count, keys = p_.key_size, values = p_.value_size;
+    const float* next = state + p_.state_size();
     products_.multiply_transposed(n, n, keys, chunk_.q, chunk_.k, scores_);
     chunk_.apply_decay(scores_, true);
     products_.transposed_multiply(n, values, n, scores_, dy_, du_);
@@ -139,7 +187,14 @@ class HeadGradient {
     } else {
       std::fill_n(dk_read_, n * keys, 0.0F);
     }
-    store(r, after_chunk);
+    double later = after_chunk;
+    for (std::int64_t i = n - 1; i >= 0; --i) {
+      const float *q = chunk_.q + i * keys, *k = chunk_.k + i * keys;
+      float *dq = dq_chunk_ + i * keys, *read = dk_read_ + i * keys, *written = dk_written_ + i * keys;
+      later += dot(q, dq, keys) + dot(k, read, keys) - dot(k, written, keys);
+      dlog_decay_[i] = later;
+    }
+    for (std::int64_t e = 0; e < n * keys; ++e) dk_written_[e] += dk_read_[e];
   }
 
   // Computes du and dr from the readers of u within the chunk and after it.
@@ -167,17 +222,73 @@ class HeadGradient {
     }
   }
 
-  void store(const float* r, double after_chunk) {
+  // One token's part of the recurrence. r is v, or v - k P with the delta rule, and u what the token writes.
+  struct Token {
+    const float *q, *k, *v, *dy;
+    float decay, beta;
+  };
+  Token token(std::int64_t i) const {
+    const float log_decay = p_.log_decay[p_.gate_at(b_, chunk_.time[i], head_)];
+    return {chunk_.q + i * p_.key_size,
+            chunk_.k + i * p_.key_size,
+            chunk_.v + i * p_.value_size,
+            dy_ + i * p_.value_size,
+            std::exp(std::max(log_decay, least_log_decay)),
+            chunk_.beta[i]};
+  }
+
+  void write(const Token& token, const float* before, float* decayed, float* r, float* u) const {
     const std::int64_t keys = p_.key_size, values = p_.value_size;
-    double later = after_chunk;
-    for (std::int64_t i = chunk_.count - 1; i >= 0; --i) {
+    for (std::int64_t e = 0; e < p_.state_size(); ++e) decayed[e] = token.decay * before[e];
+    std::copy_n(token.v, values, r);
+    if (p_.beta != nullptr) {
+      multiply_row(token.k, decayed, keys, values, u);
+      for (std::int64_t j = 0; j < values; ++j) r[j] -= u[j];
+    }
+    for (std::int64_t j = 0; j < values; ++j) u[j] = token.beta * r[j];
+  }
+
+  void token_by_token(const float* state, float* r) {
+    const std::int64_t n = chunk_.count, keys = p_.key_size, values = p_.value_size, size = p_.state_size();
+    std::vector<float> states(static_cast<std::size_t>((n + 1) * size)), decayed_state(static_cast<std::size_t>(size)),
+        written(static_cast<std::size_t>(values));
+    float *decayed = decayed_state.data(), *u = written.data();
+    std::copy_n(state, size, states.data());
+    for (std::int64_t i = 0; i < n; ++i) {
+      const float* before = states.data() + i * size;
+      float* after = states.data() + (i + 1) * size;
+      write(token(i), before, decayed, r + i * values, u);
+      std::copy_n(decayed, size, after);
+      add_outer(chunk_.k + i * keys, u, keys, values, 1, after);
+    }
+    std::fill_n(dq_chunk_, n * keys, 0.0F);
+    std::fill_n(dk_written_, n * keys, 0.0F);
+    for (std::int64_t i = n - 1; i >= 0; --i) {
+      const Token now = token(i);
+      const float* before = states.data() + i * size;
+      float *du = du_ + i * values, *dr = dr_ + i * values, *dk = dk_written_ + i * keys;
+      write(now, before, decayed, r + i * values, u);
+      add_product(before + size, now.dy, keys, values, 1, dq_chunk_ + i * keys);
+      add_outer(now.q, now.dy, keys, values, 1, dstate_);
+      multiply_row(now.k, dstate_, keys, values, du);
+      for (std::int64_t j = 0; j < values; ++j) dr[j] = now.beta * du[j];
+      add_product(dstate_, u, keys, values, 1, dk);
+      if (p_.beta != nullptr) {
+        add_product(decayed, dr, keys, values, -1, dk);
+        add_outer(now.k, dr, keys, values, -1, dstate_);
+      }
+      dlog_decay_[i] = dot(dstate_, decayed, size);
+      for (std::int64_t e = 0; e < size; ++e) dstate_[e] *= now.decay;
+    }
+  }
+
+  void store(const float* r) {
+    const std::int64_t keys = p_.key_size, values = p_.value_size;
+    for (std::int64_t i = 0; i < chunk_.count; ++i) {
       const std::int64_t gate = p_.gate_at(b_, chunk_.time[i], head_);
-      const float *q = chunk_.q + i * keys, *k = chunk_.k + i * keys;
-      const float *dq = dq_chunk_ + i * keys, *read = dk_read_ + i * keys, *written = dk_written_ + i * keys;
-      later += dot(q, dq, keys) + dot(k, read, keys) - dot(k, written, keys);
-      p_.dlog_decay[gate] = static_cast<float>(later);
-      std::copy_n(dq, keys, dq_ + gate * keys);
-      for (std::int64_t e = 0; e < keys; ++e) dk_[gate * keys + e] = read[e] + written[e];
+      p_.dlog_decay[gate] = static_cast<float>(dlog_decay_[i]);
+      std::copy_n(dq_chunk_ + i * keys, keys, dq_ + gate * keys);
+      std::copy_n(dk_written_ + i * keys, keys, dk_ + gate * keys);
       std::copy_n(dr_ + i * values, values, p_.dv + gate * values);
       if (p_.dbeta != nullptr) p_.dbeta[gate] = static_cast<float>(dot(du_ + i * values, r + i * values, values));
     }
@@ -190,6 +301,7 @@ class HeadGradient {
   std::int64_t chunks_ = 0;
   Chunk chunk_;
   ChunkProducts products_;
+  std::array<double, chunk_tokens> dlog_decay_;
   float *states_, *dstate_, *r_, *u_, *scaled_keys_, *dq_chunk_, *dk_written_, *dk_read_, *dy_, *du_, *dr_,
       *scaled_values_, *scores_, *overlaps_;
 };

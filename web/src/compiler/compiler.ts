@@ -66,7 +66,18 @@ export function describeDevice(device: GPUDevice): DeviceDescription {
   };
 }
 
-/** Compiles configurations and graphs to programs: the C++ compiler, in WASM. */
+/** What runs of a program check of the tensors that they compute. A run that fails a check changes nothing. */
+export interface CheckOptions {
+  /** Stops at the first tensor that holds NaN or infinity, by bit pattern, and names it. Every tensor is stored: slow. */
+  readonly checkFinite?: boolean;
+}
+
+/** The request for a program of graphs by name, as jerboa_compile_graphs takes it. */
+export function graphsRequest(entries: Readonly<Record<string, unknown>>, device?: DeviceDescription, checks: CheckOptions = {}): string {
+  return JSON.stringify({ entries, device, check_finite: checks.checkFinite });
+}
+
+/** Turns configurations and graphs into programs, in WASM: the C++ compiler itself. */
 export class Compiler {
   private constructor(readonly module: CompilerModule) {}
 
@@ -86,7 +97,7 @@ export class Compiler {
   }
 
   /** A program from graphs as JSON, by name; parameters and states are shared by name. */
-  compileGraphs(entries: Readonly<Record<string, unknown>>, device?: DeviceDescription): Uint8Array<ArrayBuffer> {
-    return this.module.bytes("jerboa_compile_graphs", JSON.stringify({ entries, ...(device === undefined ? {} : { device }) }));
+  compileGraphs(entries: Readonly<Record<string, unknown>>, device?: DeviceDescription, checks?: CheckOptions): Uint8Array<ArrayBuffer> {
+    return this.module.bytes("jerboa_compile_graphs", graphsRequest(entries, device, checks));
   }
 }

@@ -1,9 +1,9 @@
 import { asOptions, asSeed, described } from "../checks.js";
 import { type CompilerClient, openCompiler } from "../compiler/client.js";
-import { Compiler, describeDevice } from "../compiler/compiler.js";
+import { type CheckOptions, Compiler, describeDevice, graphsRequest } from "../compiler/compiler.js";
 import type { CompilerSource } from "../compiler/module.js";
 import { openDevice } from "../device.js";
-import { GraphError, UsageError } from "../errors.js";
+import { GraphError, NotFiniteError, UsageError } from "../errors.js";
 import { Program } from "../program.js";
 import type { RunResult } from "../result.js";
 import type { Input, RunOptions, Session } from "../session.js";
@@ -18,7 +18,7 @@ export type Loss<M, I extends Inputs = Inputs> = (model: M, inputs: I) => Tensor
 /** Computes a tensor, which becomes the output "output", or several by name. */
 export type Forward<M, I extends Inputs = Inputs> = (model: M, inputs: I) => Tensor | Readonly<Record<string, Tensor>>;
 
-export interface TrainerOptions {
+export interface TrainerOptions extends CheckOptions {
   readonly optimizer?: Optimizer;
   /** By default `openDevice()`. A device that the trainer opened is destroyed with it. */
   readonly device?: GPUDevice;
@@ -94,8 +94,12 @@ export class Trainer<M extends object, I extends Inputs = Inputs> {
     const entry = `step ${signature(specsOf(this.withoutRate(batch)))}`;
     await this.prepare(batch);
     const running = this.session!.submit(entry, batch, options);
-    const step = ++this.done; // before anything is awaited, so that steps are counted in the order of their submission
-    const outputs = await running;
+    const step = ++this.done; // before anything is awaited: steps are counted in the order in which they are submitted
+    const outputs = await running.catch((error: unknown) => {
+      // A check has failed, so that the step has changed nothing.
+      if (error instanceof NotFiniteError || error instanceof UsageError) --this.done;
+      throw error;
+    });
     return { step, outputs, loss: () => outputs.number("loss") };
   }
 
@@ -187,9 +191,10 @@ export class Trainer<M extends object, I extends Inputs = Inputs> {
   private async compile(entries: Readonly<Record<string, unknown>>): Promise<Uint8Array> {
     const device = describeDevice(this.device);
     const { compiler } = this.options;
-    if (compiler instanceof Compiler || globalThis.document === undefined) return this.compiler.compileGraphs(entries, device);
+    const request = graphsRequest(entries, device, this.options);
+    if (compiler instanceof Compiler || globalThis.document === undefined) return this.compiler.module.bytes("jerboa_compile_graphs", request);
     this.worker ??= openCompiler(compiler);
-    return (await this.worker).call("bytes", "jerboa_compile_graphs", JSON.stringify({ entries, device }));
+    return (await this.worker).call("bytes", "jerboa_compile_graphs", request);
   }
 
   private async readStep(): Promise<void> {
