@@ -1,15 +1,13 @@
 #pragma once
 
 #include <algorithm>
-#include <chrono>
 #include <vector>
+
+#include "base/clock.h"
 
 namespace jerboa::cli {
 
-/// Seconds since some fixed point in time.
-inline double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+inline double now() { return detail::steady_seconds(); }
 
 /// The median; 0 if there are no values.
 inline double median(std::vector<double> values) {

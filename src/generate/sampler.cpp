@@ -5,6 +5,8 @@
 
 #include <jerboa/generate/sampler.h>
 
+#include "base/stable_sort.h"
+
 namespace jerboa {
 namespace {
 
@@ -145,8 +147,8 @@ void Sampler::keep_typical() {
     if (candidate.probability > 0) entropy -= candidate.probability * std::log(candidate.probability);
   }
   const auto strangeness = [&](const Candidate& c) { return std::fabs(-std::log(c.probability) - entropy); };
-  std::stable_sort(candidates_.begin(), candidates_.end(),
-                   [&](const Candidate& a, const Candidate& b) { return strangeness(a) < strangeness(b); });
+  detail::stable_sort(candidates_,
+                      [&](const Candidate& a, const Candidate& b) { return strangeness(a) < strangeness(b); });
   keep_first(options_.typical_p);
 }
 

@@ -2,22 +2,19 @@
 
 #include <algorithm>
 #include <fmt/core.h>
-#include <numeric>
 
 #include <jerboa/generate/constraint.h>
+
+#include "base/stable_sort.h"
 
 namespace jerboa {
 
 TokenTrie::TokenTrie(const std::vector<std::string>& tokens) : next_same_(tokens.size(), -1) {
-  std::vector<std::int32_t> order(tokens.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
-    return tokens[static_cast<std::size_t>(a)] < tokens[static_cast<std::size_t>(b)];
-  });
   std::vector<std::uint32_t> open;  // the nodes of the current token's bytes
   const std::string* previous = nullptr;
-  for (const std::int32_t token : order) {
-    const std::string& bytes = tokens[static_cast<std::size_t>(token)];
+  const auto before = [&](std::size_t a, std::size_t b) { return tokens[a] < tokens[b]; };
+  for (const std::size_t token : detail::stable_order(tokens.size(), before)) {
+    const std::string& bytes = tokens[token];
     if (bytes.empty()) continue;
     if (bytes.size() > UINT16_MAX) throw ConstraintError(fmt::format("token {} has {} bytes", token, bytes.size()));
     longest_ = std::max(longest_, bytes.size());
@@ -31,8 +28,8 @@ TokenTrie::TokenTrie(const std::vector<std::string>& tokens) : next_same_(tokens
       nodes_.push_back({0, -1, static_cast<std::uint16_t>(i), static_cast<std::uint8_t>(bytes[i])});
     }
     Node& node = nodes_[open.back()];
-    next_same_[static_cast<std::size_t>(token)] = node.first_token;
-    node.first_token = token;
+    next_same_[token] = node.first_token;
+    node.first_token = static_cast<std::int32_t>(token);
     previous = &bytes;
   }
   for (const std::uint32_t node : open) nodes_[node].skip = static_cast<std::uint32_t>(nodes_.size());

@@ -11,6 +11,7 @@
 #include <jerboa/base/error.h>
 
 #include "base/parse_json.h"
+#include "base/stable_sort.h"
 
 namespace jerboa::io {
 namespace {
@@ -213,8 +214,7 @@ void place_tensors(GgufLayout& layout, std::uint64_t begin, std::uint64_t alignm
     tensor.offset += begin;
     if (tensor.bytes > 0) order.emplace_back(&name, &tensor);
   }
-  std::stable_sort(order.begin(), order.end(),
-                   [](const auto& a, const auto& b) { return a.second->offset < b.second->offset; });
+  detail::stable_sort(order, [](const auto& a, const auto& b) { return a.second->offset < b.second->offset; });
   for (std::size_t i = 1; i < order.size(); ++i)
     if (order[i - 1].second->offset + order[i - 1].second->bytes > order[i].second->offset)
       reader.fail(

@@ -16,6 +16,7 @@
 #include <jerboa/base/error.h>
 
 #include "base/parse_json.h"
+#include "base/stable_sort.h"
 
 namespace jerboa::io {
 namespace {
@@ -259,7 +260,7 @@ SafeTensorsLayout parse_layout(std::span<const std::byte> bytes, std::uint64_t f
     order.emplace_back(tensor.range.begin, tensor.range.end, &name);
   }
   // Stable, so that tensors of equal ranges stay in the order of their names.
-  std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) {
+  detail::stable_sort(order, [](const auto& a, const auto& b) {
     return std::tie(std::get<0>(a), std::get<1>(a)) < std::tie(std::get<0>(b), std::get<1>(b));
   });
 

@@ -7,6 +7,7 @@
 #include <jerboa/io/safetensors_writer.h>
 
 #include "base/convert_floats.h"
+#include "base/stable_sort.h"
 #include "io/safetensors_header.h"
 
 namespace jerboa {
@@ -24,8 +25,7 @@ std::vector<io::TensorPlace> places_of(const TensorSource& tensors, std::optiona
     places.push_back({name, type, entry.shape, 0, entry.elements() * size_of(type)});
   }
   // Larger elements first, like the reference implementation, so that every tensor is aligned.
-  std::stable_sort(places.begin(), places.end(),
-                   [](const auto& a, const auto& b) { return size_of(a.type) > size_of(b.type); });
+  detail::stable_sort(places, [](const auto& a, const auto& b) { return size_of(a.type) > size_of(b.type); });
   return places;
 }
 

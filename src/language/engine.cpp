@@ -8,6 +8,7 @@
 
 #include <jerboa/base/error.h>
 
+#include "base/clock.h"
 #include "steps/text_options.h"
 
 namespace jerboa::language {
@@ -27,10 +28,6 @@ StopReason reason_of(serving::FinishReason reason) {
 }
 
 }  // namespace
-
-double seconds_now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 Engine::Engine(std::shared_ptr<Model> model) : model_(std::move(model)), scheduler_(model_->scheduling()) {
   model_->acquire_cache();
@@ -72,7 +69,7 @@ Stream Engine::add_stream(serving::SequenceId id, const GenerateOptions& options
 
 Stream Engine::submit(std::vector<std::int32_t> prompt, const GenerateOptions& options) {
   model_->check_tokens(prompt);
-  const double now = seconds_now();
+  const double now = detail::steady_seconds();
   serving::SequenceOptions sequence = sequence_options(options, now);
   const Lock lock(mutex_);
   draft_by(sequence);
@@ -80,7 +77,7 @@ Stream Engine::submit(std::vector<std::int32_t> prompt, const GenerateOptions& o
 }
 
 Stream Engine::fork(const StreamState& parent, const GenerateOptions& options) {
-  const double now = seconds_now();
+  const double now = detail::steady_seconds();
   serving::SequenceOptions sequence = sequence_options(options, now);
   const Lock lock(mutex_);
   draft_by(sequence);
@@ -112,18 +109,18 @@ std::optional<TextPiece> Engine::next(StreamState& state) {
 }
 
 bool Engine::poll(double seconds) {
-  const double end = seconds_now() + seconds;
+  const double end = detail::steady_seconds() + seconds;
   Lock lock(mutex_);
   while (!is_driven_ && scheduler_.has_work()) {
     if (!drive(lock)) wait_for_change(lock, end);
-    if (seconds_now() >= end) break;
+    if (detail::steady_seconds() >= end) break;
   }
   return scheduler_.has_work();
 }
 
 void Engine::cancel(StreamState& state) {
   const Lock lock(mutex_);
-  scheduler_.cancel(state.id, seconds_now());
+  scheduler_.cancel(state.id, detail::steady_seconds());
   deliver(scheduler_.take_events());
   note_change();
 }
@@ -155,7 +152,7 @@ bool Engine::drive(Lock& lock) {
 void Engine::wait_for_change(Lock& lock, double until) {
   const auto has_changed = [this, before = changes_] { return changes_ != before; };
   constexpr double longest = 3600;  // of what a clock can add to its time
-  const double seconds = std::min(until, scheduler_.next_deadline()) - seconds_now();
+  const double seconds = std::min(until, scheduler_.next_deadline()) - detail::steady_seconds();
   changed_.wait_for(lock, std::chrono::duration<double>(std::clamp(seconds, 0.0, longest)), has_changed);
 }
 
@@ -216,13 +213,14 @@ void Engine::submit_next(Lock& lock) {
   do {
     suggest_drafts(lock);
     const std::size_t waiting = scheduler_.waiting();
-    while (std::optional<serving::Step> step = scheduler_.next(seconds_now())) submit_step(lock, std::move(*step));
+    while (std::optional<serving::Step> step = scheduler_.next(detail::steady_seconds()))
+      submit_step(lock, std::move(*step));
     any_admitted = scheduler_.waiting() < waiting;
   } while (submitted_.empty() && any_admitted);  // which may await a draft
 }
 
 void Engine::submit_step(Lock& lock, serving::Step step) {
-  Submitted submitted{.step = std::move(step), .running = {}, .error = {}, .start = seconds_now()};
+  Submitted submitted{.step = std::move(step), .running = {}, .error = {}, .start = detail::steady_seconds()};
   lock.unlock();
   try {
     submitted.running = model_->run(submitted.step);
@@ -244,7 +242,7 @@ void Engine::complete_oldest(Lock& lock) {
     oldest.error = std::current_exception();
   }
   lock.lock();
-  const double now = seconds_now();
+  const double now = detail::steady_seconds();
   collector_.add_step(oldest.step, oldest.running.dispatches(), oldest.start, now);
   if (trace_) trace_->add_step(oldest.step, oldest.start, now);
   if (!oldest.error) return deliver(scheduler_.complete(oldest.step, std::move(results), now));
@@ -266,7 +264,7 @@ void Engine::deliver(const std::vector<serving::Event>& events) {
     if (event.logprobs) state.result.logprobs.push_back(*event.logprobs);
     state.result.text += event.text;
     if (event.token || !event.text.empty())
-      state.pieces.push_back({event.token, event.text, seconds_now() - state.arrived, event.logprobs});
+      state.pieces.push_back({event.token, event.text, detail::steady_seconds() - state.arrived, event.logprobs});
     if (!event.finished) continue;
     finish(state, event);
     streams_.erase(found);

@@ -124,7 +124,4 @@ auto Engine::exclusively(const Use& use) {
   return use(scheduler_);
 }
 
-/// Seconds on a clock that does not go backwards.
-double seconds_now();
-
 }  // namespace jerboa::language

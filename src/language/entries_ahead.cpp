@@ -2,6 +2,8 @@
 
 #include <chrono>
 
+#include "base/clock.h"
+
 namespace jerboa::language {
 
 EntriesAhead::EntriesAhead(const Session& session, std::vector<Entry> entries)
@@ -9,13 +11,13 @@ EntriesAhead::EntriesAhead(const Session& session, std::vector<Entry> entries)
                            [this, &session, entries = std::move(entries)] { return prepare(session, entries); })) {}
 
 std::vector<PreparedEntry> EntriesAhead::prepare(const Session& session, const std::vector<Entry>& entries) {
-  const auto start = std::chrono::steady_clock::now();
+  const detail::Stopwatch watch;
   std::vector<PreparedEntry> prepared;
   for (const Entry& entry : entries) {
     if (is_stopped_) break;
     prepared.push_back(session.prepare_entry(entry.name, entry.graph()));
   }
-  seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  seconds_ = watch.seconds();
   return prepared;
 }
 

@@ -9,6 +9,7 @@
 #include <jerboa/models/family.h>
 #include <jerboa/runtime/device_kind.h>
 
+#include "base/clock.h"
 #include "language/entries_ahead.h"
 #include "language/model_files.h"
 #include "language/storage_bytes.h"
@@ -38,19 +39,7 @@ class Fingerprint {
   std::uint64_t hash_ = 0;
 };
 
-class Stopwatch {
- public:
-  /// Since construction, or since the last lap ended.
-  double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
-  double lap() {
-    const double seconds = this->seconds();
-    start_ = std::chrono::steady_clock::now();
-    return seconds;
-  }
-
- private:
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-};
+using detail::Stopwatch;
 
 }  // namespace
 

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <fmt/format.h>
@@ -8,15 +7,13 @@
 #include <jerboa/language/language_model.h>
 #include <jerboa/language/runner.h>
 
+#include "base/clock.h"
+
 // How well a model predicts a given text. The tokens are computed in cache blocks that are reserved for them.
 namespace jerboa {
 namespace {
 
 using Tokens = std::vector<std::int32_t>;
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 // The log-probability of each token of a window but the first.
 std::vector<float> scores_of(language::Model& model, const serving::TextBlocks& blocks,
@@ -57,7 +54,7 @@ Perplexity LanguageModel::perplexity(std::span<const std::int32_t> tokens,
   const auto window = static_cast<std::size_t>(context()), stride = std::max<std::size_t>(1, window / 2);
   const language::ReservedBlocks blocks = runner_->reserve(std::min(std::ssize(tokens), std::int64_t{context()}));
   Perplexity result;
-  const auto start = std::chrono::steady_clock::now();
+  const detail::Stopwatch watch;
   double sum = 0;
   // Models rely on a special token at the beginning, so every window gets it.
   const bool has_mark = tokenizer().is_special(tokens[0]);
@@ -79,7 +76,7 @@ Perplexity LanguageModel::perplexity(std::span<const std::int32_t> tokens,
     scored = last;
     if (on_progress) on_progress(result.tokens);
   }
-  result.seconds = seconds_since(start);
+  result.seconds = watch.seconds();
   result.value = std::exp(sum / static_cast<double>(result.tokens));
   return result;
 }

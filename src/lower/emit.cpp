@@ -6,6 +6,7 @@
 #include <set>
 
 #include "lower/axes.h"
+#include "lower/index.h"
 #include "lower/kernel_builder.h"
 #include "lower/target.h"
 
@@ -27,8 +28,6 @@ class Emitter {
   }
 
  private:
-  static std::size_t index(int id) { return static_cast<std::size_t>(id); }
-
   void make_buffers() {
     buffer_of_.assign(graph_.tensors.size(), -1);
     for (TensorId id = 0; id < static_cast<TensorId>(graph_.tensors.size()); ++id) {

@@ -7,6 +7,7 @@
 #include "lower/budget.h"
 #include "lower/group_needs.h"
 #include "lower/group_order.h"
+#include "lower/index.h"
 #include "lower/inline.h"
 #include "lower/pool_updates.h"
 
@@ -90,7 +91,6 @@ class Fuser {
     choose_in_place();
   }
 
-  static std::size_t index(int id) { return static_cast<std::size_t>(id); }
   const Node& node_at(NodeId id) const { return graph_.nodes[index(id)]; }
   NodeId producer(TensorId id) const { return graph_.tensor(id).producer; }
 

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/integers.h"
+#include "base/stable_sort.h"
 #include "lower/lives.h"
 
 namespace jerboa::detail {
@@ -167,7 +168,7 @@ void assign_memory(Program& program, const Target& target) {
   for (Buffer& buffer : program.buffers)
     if (buffer.where == Buffer::Where::arena && buffer.within < 0) buffers.push_back(&buffer);
   const auto earlier = [&](const Buffer* a, const Buffer* b) { return target.separate_arenas && a->first < b->first; };
-  std::stable_sort(buffers.begin(), buffers.end(), [&](const Buffer* a, const Buffer* b) {
+  detail::stable_sort(buffers, [&](const Buffer* a, const Buffer* b) {
     return a->bytes != b->bytes ? a->bytes > b->bytes : earlier(a, b);
   });
   if (target.separate_arenas)

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/integers.h"
+#include "base/stable_sort.h"
 #include "lower/axes.h"
 #include "lower/emit.h"
 #include "lower/fuse.h"
@@ -211,8 +212,7 @@ class UpdatePooler {
   // Sorted by name, which is the same in every program over the same storage. Updates that do not fit go into the next
   // pool.
   void keep_one_pool(std::vector<UpdateKernel>& updates) const {
-    std::stable_sort(updates.begin(), updates.end(),
-                     [&](const UpdateKernel& a, const UpdateKernel& b) { return name_of(a) < name_of(b); });
+    detail::stable_sort(updates, [&](const UpdateKernel& a, const UpdateKernel& b) { return name_of(a) < name_of(b); });
     const std::int64_t most = std::min(target_.max_binding_bytes, target_.max_buffer_bytes) / 4;
     std::int64_t elements = 0;
     std::erase_if(updates, [&](const UpdateKernel& update) {

@@ -6,12 +6,12 @@
 
 #include "base/parse_json.h"
 #include "mcp/event_stream.h"
+#include "mcp/protocol.h"
 #include "mcp/transport.h"
 
 namespace jerboa::mcp {
 namespace {
 
-constexpr std::size_t max_message_bytes = 64 << 20;
 constexpr double seconds_to_notify = 10;
 
 using Easy = std::unique_ptr<CURL, decltype(&curl_easy_cleanup)>;

@@ -16,12 +16,12 @@
 
 #include "base/parse_json.h"
 #include "mcp/line_buffer.h"
+#include "mcp/protocol.h"
 #include "mcp/transport.h"
 
 namespace jerboa::mcp {
 namespace {
 
-constexpr std::size_t max_message_bytes = 64 << 20;
 constexpr std::size_t kept_error_bytes = 4096;
 constexpr double seconds_to_end = 2;
 

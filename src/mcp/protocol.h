@@ -16,6 +16,9 @@ inline bool is_known_version(std::string_view version) {
   return std::find(protocol_versions.begin(), protocol_versions.end(), version) != protocol_versions.end();
 }
 
+/// The longest message that either side accepts.
+inline constexpr std::size_t max_message_bytes = 64 << 20;
+
 /// JSON-RPC's error codes.
 inline constexpr int parse_error = -32700, invalid_request = -32600, method_not_found = -32601, invalid_params = -32602,
                      internal_error = -32603;

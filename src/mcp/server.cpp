@@ -21,8 +21,6 @@
 namespace jerboa::mcp {
 namespace {
 
-constexpr std::size_t max_message_bytes = 64 << 20;
-
 struct Call {
   Json id, params;
   std::shared_ptr<std::atomic<bool>> is_cancelled = std::make_shared<std::atomic<bool>>(false);

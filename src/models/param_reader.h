@@ -36,7 +36,7 @@ class ReusedBytes {
 };
 
 /// Adds up the time that threads spend on one kind of work.
-class Stopwatch {
+class SharedStopwatch {
  public:
   template <class Work>
   void time(const Work& work) {
@@ -92,7 +92,7 @@ class ParamReader {
   std::array<ReusedBytes, max_parts> buffers_;
   ReusedBytes raw_;
   std::vector<float> wide_, transposed_;
-  Stopwatch reading_, converting_;
+  SharedStopwatch reading_, converting_;
 };
 
 }  // namespace jerboa::models

@@ -29,10 +29,6 @@ std::vector<double> medians_in_turns(const std::vector<CompiledKernel*>& kernels
 
 }  // namespace
 
-double steady_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
 const MeasuredForm* best_of(const std::vector<MeasuredForm>& forms) {
   const MeasuredForm* best = nullptr;
   double least = worthwhile;

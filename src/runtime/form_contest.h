@@ -6,12 +6,10 @@
 
 #include <jerboa/base/host_tensor.h>
 
+#include "base/clock.h"
 #include "wgsl/tuning/form_table.h"
 
 namespace jerboa::detail {
-
-/// The time of a steady clock, in seconds.
-double steady_seconds();
 
 /// A kernel that is compiled in one form.
 class CompiledKernel {

@@ -23,10 +23,6 @@ bool is_encoder(const std::filesystem::path& path) {
 
 }  // namespace
 
-double steady_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
 ApiError late(double seconds) {
   return {504, fmt::format("there was no answer within {} seconds", seconds), "", "timeout"};
 }

@@ -10,14 +10,14 @@
 #include <jerboa/language/language_model.h>
 #include <jerboa/language/text_encoder.h>
 
+#include "base/clock.h"
 #include "server/api_error.h"
 #include "server/chat_prompt.h"
 #include "server/server_tools.h"
 
 namespace jerboa::server {
 
-/// The time of a monotonic clock.
-double steady_seconds();
+using detail::steady_seconds;
 
 struct ServedModel {
   std::string name;

@@ -7,6 +7,7 @@
 #include <fmt/core.h>
 #include <unordered_map>
 
+#include "base/stable_sort.h"
 #include "text/jinja_interpreter.h"
 #include "text/jinja_objects.h"
 #include "text/jinja_operators.h"
@@ -91,7 +92,7 @@ Value dict_sort(Interpreter&, const Value& input, Arguments& arguments) {
   for (const auto& [key, value] : input.dict()->entries())
     keyed.emplace_back(sort_key(by == "key" ? key : value, nullptr, args.flag(0, false)), Value::tuple({key, value}));
   const bool reverse = args.flag(2, false);
-  std::stable_sort(keyed.begin(), keyed.end(), [&](const auto& a, const auto& b) {
+  detail::stable_sort(keyed, [&](const auto& a, const auto& b) {
     return reverse ? compare(b.first, a.first) < 0 : compare(a.first, b.first) < 0;
   });
   Items out;
@@ -152,8 +153,7 @@ Value group_by(Interpreter&, const Value& input, Arguments& arguments) {
     if (key.is_undefined()) key = args.value(1, key);
     keyed.emplace_back(std::move(key), std::move(item));
   }
-  std::stable_sort(keyed.begin(), keyed.end(),
-                   [](const auto& a, const auto& b) { return compare(a.first, b.first) < 0; });
+  detail::stable_sort(keyed, [](const auto& a, const auto& b) { return compare(a.first, b.first) < 0; });
   Items groups;
   for (std::size_t i = 0; i < keyed.size();) {
     Items members;
@@ -384,7 +384,7 @@ Value sort(Interpreter&, const Value& input, Arguments& arguments) {
     keyed.emplace_back(std::move(keys), std::move(item));
   }
   const bool descending = args.flag(0, false);
-  std::stable_sort(keyed.begin(), keyed.end(), [&](const auto& a, const auto& b) {
+  detail::stable_sort(keyed, [&](const auto& a, const auto& b) {
     for (std::size_t i = 0; i < a.first.size(); ++i)
       if (const int order = compare(a.first[i], b.first[i]); order != 0) return descending ? order > 0 : order < 0;
     return false;

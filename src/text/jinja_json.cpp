@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
+#include "base/stable_sort.h"
 #include "text/jinja_text.h"
 #include "text/jinja_value.h"
 
@@ -98,8 +99,7 @@ class Writer {
     std::vector<const std::pair<Value, Value>*> entries;
     for (const auto& entry : dict.entries()) entries.push_back(&entry);
     if (format_.sort_keys)
-      std::stable_sort(entries.begin(), entries.end(),
-                       [](const auto* a, const auto* b) { return compare(a->first, b->first) < 0; });
+      detail::stable_sort(entries, [](const auto* a, const auto* b) { return compare(a->first, b->first) < 0; });
     out_ += '{';
     for (std::size_t i = 0; i < entries.size(); ++i) {
       separate(i, depth + 1);

@@ -4,12 +4,13 @@
 #include <fmt/format.h>
 #include <limits>
 
+#include "base/stable_sort.h"
 #include "text/utf8.h"
 
 namespace jerboa {
 
 ByteTrie::ByteTrie(std::vector<std::pair<std::string_view, TokenId>> tokens) {
-  std::stable_sort(tokens.begin(), tokens.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  detail::stable_sort(tokens, [](const auto& a, const auto& b) { return a.first < b.first; });
   // Breadth first: a node covers the tokens [begin, end), which share their first `depth` bytes.
   struct Pending {
     std::uint32_t node;

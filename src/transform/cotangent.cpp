@@ -6,6 +6,8 @@
 
 #include <jerboa/ops/ops.h>
 
+#include "base/stable_sort.h"
+
 namespace jerboa::detail {
 namespace {
 
@@ -142,9 +144,8 @@ void Cotangent::join_parts_along(std::size_t axis, const Shape& shape, bool with
       parts_.push_back(row.front());
       continue;
     }
-    std::stable_sort(row.begin(), row.end(), [&](const Contribution& a, const Contribution& b) {
-      return start_of(a, axis) < start_of(b, axis);
-    });
+    detail::stable_sort(
+        row, [&](const Contribution& a, const Contribution& b) { return start_of(a, axis) < start_of(b, axis); });
     join(std::move(row), axis, shape);
   }
 }

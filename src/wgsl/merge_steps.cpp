@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/stable_sort.h"
 #include "wgsl/kernel_writer.h"
 #include "wgsl/order_steps.h"
 
@@ -130,12 +131,10 @@ class Merging {
       const GpuStep& step = parts_[part].step;
       return step.operations.upper_bound() / std::max<std::int64_t>(1, step.workgroups.upper_bound());
     };
-    std::vector<std::size_t> order(parts_.size());
-    for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return work(a) > work(b); });
     std::vector<WrittenStep> parts;
     std::vector<std::vector<int>> bindings_of;
-    for (const std::size_t part : order) {
+    const auto longer = [&](std::size_t a, std::size_t b) { return work(a) > work(b); };
+    for (const std::size_t part : detail::stable_order(parts_.size(), longer)) {
       parts.push_back(std::move(parts_[part]));
       bindings_of.push_back(std::move(bindings_of_[part]));
     }
@@ -251,9 +250,8 @@ std::vector<WrittenStep> order_and_merge(const Program& program, std::vector<Wri
     beside.push_back(written.beside);
   }
   const std::vector<int> waves = waves_of(program, plain, beside);
-  std::vector<std::size_t> order(steps.size());
-  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return waves[a] < waves[b]; });
+  const std::vector<std::size_t> order =
+      detail::stable_order(steps.size(), [&](std::size_t a, std::size_t b) { return waves[a] < waves[b]; });
   // Drivers on the CPU take several times longer to compile a merged shader than its parts, and start dispatches fast.
   const bool merges = target.fuse && !target.software;
   std::vector<WrittenStep> result;

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "base/integers.h"
+#include "base/stable_sort.h"
 #include "wgsl/attention.h"
 #include "wgsl/functions.h"
 #include "wgsl/shader.h"
@@ -87,7 +88,7 @@ class PhaseMemory {
  public:
   // Adds the arrays that a text needs, and names them.
   void add(std::vector<ShaderText::WorkgroupArray> arrays, Names& names) {
-    std::stable_sort(arrays.begin(), arrays.end(), [](const auto& a, const auto& b) { return a.count > b.count; });
+    detail::stable_sort(arrays, [](const auto& a, const auto& b) { return a.count > b.count; });
     std::map<std::string, std::size_t> used;  // by type
     for (const ShaderText::WorkgroupArray& array : arrays) {
       const std::size_t rank = used[array.type]++;

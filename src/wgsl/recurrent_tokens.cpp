@@ -29,7 +29,7 @@ void RecurrentTokens::write_row(Shader& shader, const std::string& batch) const 
 void RecurrentTokens::write_has_state(Shader& shader, const std::string& batch) const {
   shader.line("var has_state = {};", state != nullptr ? "has_row" : "false");
   if (state == nullptr || positions == nullptr) return;
-  shader.open("for (var token = 0u; token < {}; token++) {{", shader.loop_end(shader.size(time)));
+  shader.open("for (var token = 0u; token < {}; token++) {{", shader.size(time));
   shader.line("let position = i32({});", shader.load(*positions, {batch, "token"}));
   shader.line("if (position >= 0) {{ has_state = has_state && position > 0; break; }}");
   shader.close();

@@ -7,6 +7,7 @@
 #include <jerboa/base/error.h>
 
 #include "base/integers.h"
+#include "base/stable_sort.h"
 #include "lower/bindable.h"
 #include "wgsl/body.h"
 #include "wgsl/finishing.h"
@@ -410,7 +411,7 @@ std::vector<int> Shader::memories_to_pack() const {
       candidates.push_back(memory);
   }
   if (count <= target_.max_bindings) return {};
-  std::stable_sort(candidates.begin(), candidates.end(), [&](int a, int b) {
+  detail::stable_sort(candidates, [&](int a, int b) {
     return memories_[static_cast<std::size_t>(a)].bytes < memories_[static_cast<std::size_t>(b)].bytes;
   });
   const auto wanted = static_cast<std::size_t>(count - target_.max_bindings) + 1;
