@@ -8,7 +8,7 @@
 namespace jerboa::detail {
 
 /// The numbers below `count` in the order of `less`; of equal ones the smaller first. One function for all sorts,
-/// because each instantiation of std::stable_sort takes more than a kilobyte of jerboa.wasm, compressed.
+/// because each instantiation of std::stable_sort adds some 3 kB to jerboa.wasm.
 std::vector<std::size_t> stable_order(std::size_t count, const std::function<bool(std::size_t, std::size_t)>& less);
 
 /// Sorts values; equal ones stay in their order.
