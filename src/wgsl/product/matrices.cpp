@@ -3,6 +3,7 @@
 
 #include "base/integers.h"
 #include "wgsl/product/epilogue.h"
+#include "wgsl/product/row_scales.h"
 #include "wgsl/product/writers.h"
 #include "wgsl/subgroup_matrix.h"
 
@@ -14,7 +15,8 @@
 // Whatever the sizes, indices stay in bounds: reads past an operand's last four elements are clamped to them. They
 // belong to rows and columns that are not stored; inner elements past the end are zeroed.
 //
-// A quantised second operand is fetched as words, and becomes f16 on the way into its tile.
+// A quantised second operand is fetched as words, and becomes f16 on the way into its tile. The first may be f32 then:
+// each of its rows is scaled to the range of f16, and its results are scaled back.
 namespace jerboa::wgsl {
 namespace {
 
@@ -58,6 +60,7 @@ class MatrixMatmul {
     // No chunk may be empty.
     form_.chunks = detail::divide_up(steps(), steps_of_chunk());
     if (form_.chunks > 1) partials_.emplace(writer, problem, form_.chunks);
+    if (problem.scales_rows) scales_.emplace(writer, problem);
     shader_.emplace(writer.shader("matmul_matrices", form.threads()));
   }
 
@@ -131,6 +134,10 @@ class MatrixMatmul {
         shader.line("var {0}_{1} = 0u; var scale_{1} = 0.0; var min_{1} = 0.0;", operand.name, i);
       return;
     }
+    for (int i = 0; scales_rows(operand) && i < operand.fetches(); ++i)
+      shader.line("let row_scale_{} = {};", i,
+                  scales_->scale(shader, fmt::format("min({} + {}u, {} - 1u)", first, operand.lines_at_once() * i,
+                                                     shader.size(operand.count))));
     const char* type = operand.tensor->dtype == DType::f16 ? "vec2u" : "vec4f";
     for (int i = 0; i < operand.fetches(); ++i) shader.line("var {}_{} = {}();", operand.name, i, type);
   }
@@ -149,6 +156,7 @@ class MatrixMatmul {
     }
   }
 
+  bool scales_rows(const Operand& operand) const { return &operand == &a_ && scales_.has_value(); }
   bool is_quantised(const Operand& operand) const { return &operand == &b_ && problem_.scales != nullptr; }
 
   // Four weights, in bytes or in nibbles of a word, with what their group shares. `at` counts fours.
@@ -178,6 +186,7 @@ class MatrixMatmul {
       if (half) four = fmt::format("bitcast<vec4<f16>>({})", four);
       if (prepared)
         four = fmt::format("prepare_four_{}({})", operand.name, half ? fmt::format("vec4f({})", four) : four);
+      if (scales_rows(operand)) four = fmt::format("{} * row_scale_{}", four, i);
       if (prepared || !half) four = fmt::format("vec4<f16>({})", four);
       if (is_quantised(operand)) four = dequantised(operand, i);
       if (ends_within_tile())
@@ -281,7 +290,8 @@ class MatrixMatmul {
     if (!partials_ && !in_fours) epilogue.write();
     shader.begin_function("fn finish_staged(batch: u32, chunk: u32, row: u32, column: u32, start: u32)");
     shader.line("if (row >= {}) {{ return; }}", shader.size(problem_.rows));
-    shader.line("let four = vec4f(staged[start], staged[start + 1u], staged[start + 2u], staged[start + 3u]);");
+    shader.line("let four = vec4f(staged[start], staged[start + 1u], staged[start + 2u], staged[start + 3u]){};",
+                scales_ ? " * " + scales_->inverse(shader, "row") : "");
     for (int k = 0; k < (in_fours ? 1 : 4); ++k) {
       const std::string column = k == 0 ? "column" : fmt::format("column + {}u", k);
       const std::string result = in_fours ? "four" : fmt::format("four.{}", "xyzw"[k]);
@@ -321,6 +331,7 @@ class MatrixMatmul {
   MatmulForm form_;
   Operand a_, b_;
   std::optional<PartialResults> partials_;
+  std::optional<RowScales> scales_;
   std::optional<Shader> shader_;
   std::optional<MatrixWriter> matrices_;
 };

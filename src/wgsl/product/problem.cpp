@@ -97,12 +97,13 @@ MatmulProblem::MatmulProblem(const KernelWriter& writer)
                    columns.is_constant() && lies_in_fours(shader, *a, a_batch, a_row, a_inner, inner) &&
                    !is_stored(kernel, *a) && !is_stored(kernel, *b);
   if (!suits_matrices) return;
+  scales_rows = scales != nullptr && !gives_halves(*a);
   if (scales == nullptr)
     suits_matrices =
         gives_halves(*a) && gives_halves(*b) && lies_in_fours(shader, *b, b_batch, b_column, b_inner, inner);
   else
     suits_matrices = target.f16_arithmetic && batch.empty() && shader.can_load_blocks(b->binding) &&
-                     columns.value() * inner.value() >= many_weights;
+                     columns.value() * inner.value() >= many_weights && (!scales_rows || a_inner == Dim(1));
 }
 
 bool begins_in_fours(const Shader& shader, const TensorAccess& tensor, const std::vector<Dim>& batch) {

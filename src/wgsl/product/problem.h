@@ -28,6 +28,9 @@ struct MatmulProblem {
   /// Values that the target can multiply as subgroup matrices: f16, or a quantised weight, which becomes f16 in the
   /// tile as its counterpart does.
   bool suits_matrices = false;
+  /// For matrices: the first operand's values may be outside the range of f16, and rows get a power of two each
+  /// (RowScales).
+  bool scales_rows = false;
 
   explicit MatmulProblem(const KernelWriter& writer);
   /// Of a matmul_grouped_quantised kernel.
