@@ -116,6 +116,34 @@ TEST(MergedSteps, AddColumnsAsTheyDoAlone) {
   }
 }
 
+// How far attention goes is uniform only while nothing may write the positions, which a recurrent layer that fetches
+// ahead reads too.
+TEST(MergedSteps, ReadPositionsThatSayHowFarLoopsGo) {
+  const Graph graph = trace([] {
+    const Tensor positions = tensor_input("positions", {1, 1}, DType::i32),
+                 lengths = tensor_input("lengths", {1}, DType::i32);
+    output("a",
+           attention(tensor_input("q", {1, 4, 1, 64}), state_input("k", {1, 2, 512, 64}),
+                     state_input("v", {1, 2, 512, 64}), {.causal = true, .lengths = lengths, .positions = positions}));
+    const Tensor state = state_input("state", {1, 4, 32, 32}), x = tensor_input("x", {1, 1, 4, 32});
+    RecurrentOptions options;
+    options.state = state;
+    options.positions = positions;
+    const Recurrent next = linear_attention(x, x, x, tensor_input("d", {1, 1, 4}), {}, options);
+    update(state, next.state);
+    output("y", next.y);
+  });
+  Target target = gpu_target();
+  target.workgroup_bytes = 32768;
+  Program program = lower(graph, target);
+  emit_wgsl(program, target);
+  EXPECT_TRUE(std::any_of(program.gpu.steps.begin(), program.gpu.steps.end(), [](const GpuStep& step) {
+    return step.label.find("attention_") != std::string::npos && step.label.find(" + ") != std::string::npos;
+  })) << print_gpu(program);
+  Session session(Device::webgpu({.target = target}));
+  session.add_entry("run", graph);  // where shaders are compiled
+}
+
 // Threads that wait for none of the others can be those of several workgroups.
 TEST(MergedSteps, HaveSeveralWorkgroupsOfIndependentThreadsInOne) {
   wgsl::ShaderText loop, sum;
