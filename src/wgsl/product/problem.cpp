@@ -88,6 +88,9 @@ MatmulProblem::MatmulProblem(const KernelWriter& writer)
                                   [](const Store& store) { return store.dtype == DType::f16; });
   const Shader shader = writer.shader("matmul", 1);
   products = writer.folded().companion ? 2 : 1;
+  if (writer.folded().scaled_rows)
+    for (const Instruction& instruction : writer.folded().scaled_rows->body)
+      row_totals += instruction.kind == Instruction::Kind::reduce ? 1 : 0;
   suits_vectors = rows.is_constant() && rows.value() <= most_vector_rows && is_multiple(inner, 8) &&
                   scales == nullptr &&
                   lies_in_sixteens(shader, *a, a_batch, rows == Dim(1) ? Dim(0) : a_row, a_inner) &&

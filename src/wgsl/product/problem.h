@@ -23,8 +23,9 @@ struct MatmulProblem {
   bool merged = false;             ///< the batch is part of the rows
   bool halves = false;             ///< both operands are f16 in memory, and tiles can hold them as f16
   bool multiplies_in_f16 = false;  ///< multiplies in f16, in vectors of four; a few products are accumulated in f16
-  int products = 1;                ///< that are computed at once: 2 with a companion (FoldedKernels)
-  bool suits_vectors = false;      ///< few rows, and both operands can be read 16 bytes at a time along the inner axis
+  int row_totals = 0;  ///< sums over each row of the first operand, taken along with the products (FoldedKernels)
+  int products = 1;    ///< that are computed at once: 2 with a companion (FoldedKernels)
+  bool suits_vectors = false;  ///< few rows, and both operands can be read 16 bytes at a time along the inner axis
   /// Values that the target can multiply as subgroup matrices: f16, or a quantised weight, which becomes f16 in the
   /// tile as its counterpart does.
   bool suits_matrices = false;
