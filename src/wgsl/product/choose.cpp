@@ -115,14 +115,15 @@ MatmulForm choose_vectors(const Target& target, const Sizes& sizes, const Matmul
   form.part_columns = teams() >= very_many ? 4 : teams() >= many ? 2 : 1;
   if (sizes.rows > 1 || problem.products > 1) form.part_columns = std::min(form.part_columns, 2);
   form.lanes *= static_cast<int>(share);
-  int threads = std::min(256, target.max_invocations);
+  const bool in_phases = has_phases && target.fixed_threads > 0;
+  int threads = std::min(in_phases ? target.fixed_threads : 256, target.max_invocations);
   form.lanes = std::min(form.lanes, threads);
   const auto set_columns = [&] { form.columns = threads / form.lanes * form.part_columns; };
   set_columns();
   while (bytes_of(target, problem, form) > target.workgroup_bytes) {
     if (form.part_columns > 1)
       form.part_columns /= 2;
-    else if (threads > 32)
+    else if (threads > 32 && !in_phases)
       form.lanes = std::min(form.lanes, threads /= 2);
     else
       break;
