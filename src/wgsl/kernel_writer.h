@@ -66,15 +66,17 @@ class KernelWriter {
   /// it can then share.
   int row_threads() const { return row_threads_; }
   void set_row_threads(int threads) { row_threads_ = threads; }
-  /// A shader without workgroups is skipped.
-  void add(Shader shader, const Dim& workgroups);
+  /// What the kernel multiplies and adds (lower/cost.h), with its companion: the operations of its shaders together.
+  Dim operations() const;
+  /// A shader without workgroups is skipped. `operations`: its own.
+  void add(Shader shader, const Dim& workgroups, const Dim& operations = 0);
   /// The same for one that neither reads nor writes any element that the shader before it writes, so that both can run
   /// at once.
-  void add_beside(Shader shader, const Dim& workgroups);
+  void add_beside(Shader shader, const Dim& workgroups, const Dim& operations = 0);
 
   struct Step {
     Shader::Finished shader;
-    Dim workgroups;
+    Dim workgroups, operations;
     bool uses_f16 = false, uses_subgroups = false, uses_subgroup_matrices = false;
     bool beside_previous = false;
   };

@@ -76,7 +76,7 @@ class MatrixMatmul {
                 form_.part_rows, form_.part_columns);
     write_product();
     write_results();
-    writer_.add(std::move(shader), workgroups);
+    writer_.add(std::move(shader), workgroups, writer_.operations());
     if (partials_) partials_->write_sum(writer_);
   }
 
