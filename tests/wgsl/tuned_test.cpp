@@ -350,10 +350,9 @@ TEST(TunedForms, OfVectorsFitTheWorkgroupMemory) {
   }
 }
 
-// On subgroup matrices only where both operands are f16, which a file cannot know of every product.
+// On subgroup matrices only where both operands are f16.
 TEST(TunedForms, AreNotUsedForProblemsThatTheyDoNotSuit) {
-  ProductShape shape = f32_shape(64, 66, 64);
-  shape.a = shape.b = DType::f16;
+  const ProductShape shape = f32_shape(64, 66, 64);
   const KernelForm form = MatmulForm{MatmulForm::Kind::matrices, 32, 64, 32, 16, 32, 8};
   EXPECT_EQ(text_of(shape, tuned_for(shape, form)), text_of(shape, gpu_target()));
 }

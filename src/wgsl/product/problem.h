@@ -29,6 +29,7 @@ struct MatmulProblem {
   /// Values that the target can multiply as subgroup matrices: f16, or a quantised weight, which becomes f16 in the
   /// tile as its counterpart does.
   bool suits_matrices = false;
+  bool a_in_fours = false, b_in_fours = false;  ///< whether four elements can be read at once
   /// For matrices: the first operand's values may be outside the range of f16, and rows get a power of two each
   /// (RowScales).
   bool scales_rows = false;
