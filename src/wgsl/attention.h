@@ -16,7 +16,7 @@ namespace jerboa::wgsl {
 struct Attention {
   const TensorAccess *q = nullptr, *k = nullptr, *v = nullptr;
   const TensorAccess *mask = nullptr, *sinks = nullptr, *lengths = nullptr, *positions = nullptr, *table = nullptr;
-  AttentionAttrs attrs;
+  AttentionAttrs attrs;  ///< a window that is as long as all keys is none
   Dim batch, heads, key_heads, group, time, keys, size, value_size;
 
   /// `options`: the index of the operand `mask`, which the other optional ones follow.

@@ -10,6 +10,7 @@ struct AttentionGrad : Attention {
   const TensorAccess *dq = nullptr, *dk = nullptr, *dv = nullptr;
   const TensorAccess *dsinks = nullptr, *dmask = nullptr;  ///< null: not wanted
   int row_terms = -1;  ///< workspace [query, 2]: the log-sum-exp, and Σ dout · out; -1: readers compute them
+  Dim query_operations, key_operations;  ///< of the shaders that give dq, and dk and dv
 
   explicit AttentionGrad(const KernelWriter& writer);
 

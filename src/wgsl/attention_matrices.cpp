@@ -110,7 +110,11 @@ AttentionMatrices::AttentionMatrices(KernelWriter& writer, const Attention& atte
       scale_(attention.attrs.scale != 0 ? attention.attrs.scale : 1 / std::sqrt(static_cast<double>(size()))),
       shader_(writer.shader(name, form.threads())),
       matrices_(shader_) {
-  if (!writer.memories_overlap()) shader_.keep_loads_in_place();
+  if (!writer.memories_overlap()) {
+    shader_.keep_loads_in_place();
+    for (const TensorAccess* packed : {attention.k, attention.v})  // integers too, in 8-bit caches
+      if (is_packed(*packed)) shader_.keep_loads_in_place(packed->binding);
+  }
   shader_.shared_array("tiles", "f16", std::int64_t{2} * tile_elements());
   shader_.shared_array("scores", "f32", std::int64_t{form.subgroups} * matrix * pitch());
   shader_.shared_array("weights", "f16", std::int64_t{form.subgroups} * matrix * pitch());

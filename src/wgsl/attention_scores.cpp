@@ -127,7 +127,11 @@ Attention::Attention(const KernelSpec& kernel, std::size_t options, const Attent
       time(q->shape[2]),
       keys(table != nullptr ? table->shape[1] * k->shape[2] : k->shape[2]),
       size(q->shape[3]),
-      value_size(features_of(*v)) {}
+      value_size(features_of(*v)) {
+  // Where queries are among the keys, such a window hides none. Slots of a ring stand for positions past their number.
+  if (attrs.window >= keys.upper_bound() && !attrs.ring && (positions == nullptr || lengths != nullptr))
+    attrs.window = 0;
+}
 
 std::vector<std::string> Attention::key_indices(Shader& shader, const std::string& key,
                                                 const std::string& feature) const {

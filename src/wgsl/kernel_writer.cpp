@@ -1,5 +1,7 @@
 #include "wgsl/kernel_writer.h"
 
+#include "lower/cost.h"
+
 namespace jerboa::wgsl {
 
 int KernelWriter::workspace(DType dtype, const Dim& elements) {
@@ -8,17 +10,22 @@ int KernelWriter::workspace(DType dtype, const Dim& elements) {
   return static_cast<int>(memories_.size()) - 1;
 }
 
-void KernelWriter::add(Shader shader, const Dim& workgroups) {
+Dim KernelWriter::operations() const {
+  const Dim own = detail::operations_of(kernel_);
+  return folded_.companion ? own + detail::operations_of(*folded_.companion) : own;
+}
+
+void KernelWriter::add(Shader shader, const Dim& workgroups, const Dim& operations) {
   // A shader that never runs may divide by a size of 0, which does not compile.
   if (workgroups == Dim(0)) return;
   Shader::Finished finished = shader.finish(workgroups);
-  steps_.push_back(
-      {std::move(finished), workgroups, shader.uses_f16(), shader.uses_subgroups(), shader.uses_subgroup_matrices()});
+  steps_.push_back({std::move(finished), workgroups, operations, shader.uses_f16(), shader.uses_subgroups(),
+                    shader.uses_subgroup_matrices()});
 }
 
-void KernelWriter::add_beside(Shader shader, const Dim& workgroups) {
+void KernelWriter::add_beside(Shader shader, const Dim& workgroups, const Dim& operations) {
   const std::size_t before = steps_.size();
-  add(std::move(shader), workgroups);
+  add(std::move(shader), workgroups, operations);
   if (steps_.size() > before) steps_.back().beside_previous = before > 0;
 }
 

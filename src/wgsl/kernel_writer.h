@@ -67,14 +67,16 @@ class KernelWriter {
   /// they can share a dispatch.
   int row_threads() const { return row_threads_; }
   void set_row_threads(int threads) { row_threads_ = threads; }
-  /// A shader without workgroups is skipped.
-  void add(Shader shader, const Dim& workgroups);
+  /// The operations of the kernel's products (lower/cost.h), with its companion's: those of all its shaders together.
+  Dim operations() const;
+  /// `operations` are the shader's own. A shader without workgroups is skipped.
+  void add(Shader shader, const Dim& workgroups, const Dim& operations = 0);
   /// Adds a shader that accesses no element that the shader before it writes, so that both can run concurrently.
-  void add_beside(Shader shader, const Dim& workgroups);
+  void add_beside(Shader shader, const Dim& workgroups, const Dim& operations = 0);
 
   struct Step {
     Shader::Finished shader;
-    Dim workgroups;
+    Dim workgroups, operations;
     bool uses_f16 = false, uses_subgroups = false, uses_subgroup_matrices = false;
     bool beside_previous = false;
   };

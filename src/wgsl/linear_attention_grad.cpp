@@ -144,7 +144,7 @@ class LinearAttentionGrad {
     shader.store(values_, value_place(shader, Values::y, "time", "column"), "y");
     shader.close();
     store_state(shader, state, States::s, shader.size(chunks_));
-    add_shader_of_elements(writer_, std::move(shader), a_.columns());
+    add_shader_of_elements(writer_, std::move(shader), a_.columns(), floor_divide(writer_.operations(), 3));
   }
 
   void write_backwards() {
@@ -183,7 +183,7 @@ class LinearAttentionGrad {
     store_state(shader, state, States::e, fmt::format("time / {}u", chunk_));
     shader.close();
     shader.close();
-    add_shader_of_elements(writer_, std::move(shader), a_.columns());
+    add_shader_of_elements(writer_, std::move(shader), a_.columns(), floor_divide(writer_.operations(), 3));
   }
 
   // Computes D ∘ dy uᵀ or D ∘ dr uᵀ of every chunk, with zeros where a token does not see another.
@@ -226,7 +226,7 @@ class LinearAttentionGrad {
     shader.open("for (var head = first_head; head < first_head + {}; head++) {{", shader.size(a_.shared));
     return shader;
   }
-  // Stores the sum as a result, or as a partial dk.
+  // Stores the sum as a result, which includes the products with the states, or as a partial dk.
   void close_keys(Shader shader, const TensorAccess* result) {
     shader.close();
     shader.close();
@@ -234,7 +234,8 @@ class LinearAttentionGrad {
       shader.store(*result, {"batch", "time", "key_head", "feature"}, "sum");
     else
       shader.store(dk_, "element", "sum");
-    add_shader_of_elements(writer_, std::move(shader), element_count(a_.k.shape));
+    add_shader_of_elements(writer_, std::move(shader), element_count(a_.k.shape),
+                           result != nullptr ? floor_divide(writer_.operations(), 6) : Dim(0));
   }
 
   void write_dq() {

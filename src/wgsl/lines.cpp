@@ -14,8 +14,8 @@ Shader shader_of_elements(const KernelWriter& writer, const std::string& name, c
   return shader;
 }
 
-void add_shader_of_elements(KernelWriter& writer, Shader shader, const Dim& count) {
-  writer.add(std::move(shader), groups_of(count, element_threads));
+void add_shader_of_elements(KernelWriter& writer, Shader shader, const Dim& count, const Dim& operations) {
+  writer.add(std::move(shader), groups_of(count, element_threads), operations);
 }
 
 void write_copy(KernelWriter& writer, const TensorAccess& from, const TensorAccess& to) {

@@ -495,7 +495,9 @@ Shader::Finished Shader::finish(const Dim& workgroups) {
     const int count = segments(memory);
     for (int i = 0; i < count; ++i) {
       buffers.push_back(count == 1 ? fmt::format("buffer_{}", memory) : fmt::format("buffer_{}_{}", memory, i));
-      const bool read_write = keeps_loads_in_place_ || use.read_write;
+      // Numbers may say how far loops go: only where nothing can write them do compilers know that all threads agree.
+      const bool is_number = shader_memory.dtype == DType::i32 || shader_memory.dtype == DType::u32;
+      const bool read_write = (keeps_loads_in_place_ && !is_number) || use.read_write;
       text.buffers.push_back({buffers.back(), buffer_type(memory), use.written || read_write});
       if (is_placed(memory)) text.buffers.back().read_at = fmt::format("read_at_{}", memory);
       const std::int64_t offset = target_.max_binding_bytes * i;

@@ -147,8 +147,8 @@ class Shader {
   bool uses_subgroup_matrices() const { return uses_subgroup_matrices_; }
   /// For shaders that use f16 beyond loads and stores.
   void use_f16() { uses_f16_ = true; }
-  /// Binds all memory read_write, although some of it is only read: compilers may move loads of memory that nothing
-  /// writes, which undoes the prefetching of the next tiles.
+  /// Binds all memory but that of integers read_write, although some of it is only read: compilers may move loads of
+  /// memory that nothing writes, which undoes the prefetching of the next tiles.
   void keep_loads_in_place() { keeps_loads_in_place_ = true; }
   /// The same for one memory alone, so that dispatches that read the others stay independent.
   void keep_loads_in_place(int memory) { use_of(memory).read_write = true; }

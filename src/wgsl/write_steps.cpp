@@ -10,7 +10,6 @@
 #include <jerboa/base/error.h>
 
 #include "base/integers.h"
-#include "lower/cost.h"
 #include "wgsl/fold.h"
 #include "wgsl/idle_arenas.h"
 #include "wgsl/kernel_writer.h"
@@ -157,16 +156,13 @@ class StepsWriter {
       return found != large.end() && found->second >= 0 ? found->second : workspace(slot, bytes);
     };
     ++kernels_;
-    // The first shader multiplies; later ones combine partial results.
-    Dim operations = detail::operations_of(writer.kernel());
-    if (part.folded.companion) operations = operations + detail::operations_of(*part.folded.companion);
     for (const KernelWriter::Step& written : writer.steps()) {
       GpuStep step;
       step.shader = 0;  // numbered when the steps are final
       step.sizes = written.shader.sizes;
       step.workgroups = written.workgroups;
       step.label = part.label;
-      step.operations = std::exchange(operations, Dim(0));
+      step.operations = written.operations;
       for (const auto& binding : written.shader.bindings) {
         if (binding.packed.empty()) {
           step.bindings.push_back(

@@ -179,6 +179,7 @@ struct CacheProblem {
   std::int64_t block = 0;            // of a paged cache
   bool causal = true;
   bool packed = false;  // an 8-bit cache
+  int window = 0;
 };
 
 std::ostream& operator<<(std::ostream& stream, const CacheProblem& problem) { return stream << problem.name; }
@@ -198,7 +199,10 @@ Sample sample_of(const CacheProblem& p) {
     const Tensor lengths = tensor_input("lengths", {batch}, DType::i32);
     const Tensor positions = tensor_input("positions", {batch, cache_queries}, DType::i32);
     const Tensor table = p.block > 0 ? tensor_input("table", {batch, cache_keys / p.block}, DType::i32) : Tensor();
-    output("out", attention(q, k, v, {.causal = p.causal, .lengths = lengths, .positions = positions, .table = table}));
+    output("out",
+           attention(
+               q, k, v,
+               {.causal = p.causal, .window = p.window, .lengths = lengths, .positions = positions, .table = table}));
   });
   std::mt19937 random(1);
   for (const TensorInfo& tensor : sample.graph.tensors) {
@@ -235,6 +239,7 @@ Sample sample_of(const CacheProblem& p) {
 class CachesOnMatrices : public ::testing::TestWithParam<CacheProblem> {};
 INSTANTIATE_TEST_SUITE_P(Shapes, CachesOnMatrices,
                          ::testing::Values(CacheProblem{"straight", 16, {75, 50}, {35, 10}},
+                                           CacheProblem{"long_window", 16, {75, 50}, {35, 10}, 0, 0, true, false, 96},
                                            CacheProblem{"padded", 16, {33, 0}, {0, -64}, 7},
                                            CacheProblem{"paged", 16, {75, 50}, {35, 10}, 3, 32},
                                            CacheProblem{"packed", 64, {75, 50}, {35, 10}, 3, 32, true, true},
@@ -270,8 +275,10 @@ TEST(FormOfAttention, IsChosenBySizesAndTarget) {
   EXPECT_FALSE(uses_matrices(causal, target_of(SubgroupMatrices::none, Size::full)));
   EXPECT_FALSE(uses_matrices(causal, native, DType::f32));
   Problem other = causal;
-  other.options.window = 100;
+  other.options.window = 255;
   EXPECT_FALSE(uses_matrices(other, native));
+  other.options.window = 256;
+  EXPECT_TRUE(uses_matrices(other, native)) << "as long as all keys";
   other = causal;
   other.options.soft_cap = 20;
   EXPECT_FALSE(uses_matrices(other, native));

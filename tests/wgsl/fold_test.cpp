@@ -49,6 +49,25 @@ TEST_P(Folding, GatedLayerIsTwoDispatches) {
   }
 }
 
+// Workgroups of 256 threads need too much where each has the sums of four rows of both products.
+TEST(GatedLayers, FitTheWorkgroupMemory) {
+  for (const int subgroup_size : {0, 32})
+    for (const int rows : {1, 2, 3, 4}) {
+      const Graph graph = trace([&] {
+        const Tensor x = norm("norm", tensor_input("x", {rows, 4096}));
+        const Tensor gate = silu(linear("gate", x, 14336, DType::f16));
+        const Tensor up = linear("up", x, 14336, DType::f16);
+        output("y", linear("down", gate * up, 1024, DType::f16));
+      });
+      const Target target = gpu_target(subgroup_size);
+      ASSERT_EQ(target.workgroup_bytes, 16384);
+      Program program = lower(graph, target);
+      emit_wgsl(program, target);
+      ASSERT_EQ(program.gpu.steps.size(), 2U);
+      EXPECT_LE(program.gpu.shaders[0].workgroup_bytes, target.workgroup_bytes) << rows << " " << subgroup_size;
+    }
+}
+
 // Results that others read, too, are computed once, by themselves.
 TEST_P(Folding, ResultsThatAreReadOtherwiseStay) {
   const Graph graph = trace([&] {

@@ -84,7 +84,10 @@ std::vector<Trial> trials() {
       {"transposed", small, 3, {{any({44, 36}), any({52, 44})}, MatmulAttrs{true, true}}},
       {"batch", small, 3, {{any({3, 40, 24}), any({3, 20, 24})}, MatmulAttrs{false, true}}},
       {"one_right_hand_side", small, 3, {{any({3, 24, 40}), any({40, 36})}, MatmulAttrs{}}},
-      {"odd_columns", small, 1, {{any({37, 48}), any({45, 48})}, MatmulAttrs{false, true}}},
+      {"odd_columns", small, 3, {{any({37, 48}), any({45, 48})}, MatmulAttrs{false, true}}},
+      {"odd", small, 3, {{any({33, 50}), any({50, 37})}, MatmulAttrs{}}},
+      {"odd_transposed", small, 3, {{any({50, 33}), any({37, 50})}, MatmulAttrs{true, true}}},
+      {"odd_batch", small, 3, {{any({2, 21, 15}), any({2, 19, 15})}, MatmulAttrs{false, true}}},
       {"in_chunks", small, 3, {{within(-1, 1, {12, 1028}), within(-1, 1, {1028, 20})}, MatmulAttrs{}}},
   };
 }
@@ -146,16 +149,18 @@ TEST(ProductsOnMatricesWithEpilogue, EqualTheReference) {
 
 // Operands that become f16 only when they are read, and whose prologue maps zero to something else.
 TEST(ProductsOnMatricesWithPrologue, EqualTheReference) {
-  const Sample sample = with_inputs(trace([] {
-    const Tensor x = tensor_input("x", {40, 44}), w = tensor_input("w", {36, 44}, DType::f16);
-    output("y", cast(matmul(cast(x, DType::f16), relu(w) + 1, {.transpose_b = true}), DType::f32));
-  }));
-  EXPECT_EQ(
-      count_of(text_of(sample.graph, target_of(SubgroupMatrices::emulated, Size::small_tiles)), " matmul_matrices of "),
-      1);
-  for (const SubgroupMatrices matrices : forms())
-    expect_reference(sample, outputs_on(device(matrices, Size::small_tiles), sample), "with a prologue",
-                     Tolerance{1e-3, 1e-3, 1e-3});
+  for (const std::int64_t inner : {44, 45}) {
+    const Sample sample = with_inputs(trace([&] {
+      const Tensor x = tensor_input("x", {40, inner}), w = tensor_input("w", {36, inner}, DType::f16);
+      output("y", cast(matmul(cast(x, DType::f16), relu(w) + 1, {.transpose_b = true}), DType::f32));
+    }));
+    EXPECT_EQ(count_of(text_of(sample.graph, target_of(SubgroupMatrices::emulated, Size::small_tiles)),
+                       " matmul_matrices of "),
+              1);
+    for (const SubgroupMatrices matrices : forms())
+      expect_reference(sample, outputs_on(device(matrices, Size::small_tiles), sample), "with a prologue",
+                       Tolerance{1e-3, 1e-3, 1e-3});
+  }
 }
 
 Graph product(std::int64_t rows, std::int64_t inner, std::int64_t columns, MatmulAttrs attrs = {},
@@ -198,8 +203,8 @@ TEST(ProductsOnMatricesFetchedAhead, EqualTheReference) {
   wgsl::MatmulForm form{wgsl::MatmulForm::Kind::matrices, 32, 64, 32, 16, 32, 8};
   form.ahead = 1;
   const Device& this_device = device(SubgroupMatrices::emulated, Size::small_tiles);
-  for (const MatmulAttrs& attrs : {MatmulAttrs{}, MatmulAttrs{true, true}}) {
-    const Sample sample = with_inputs(product(36, 100, 68, attrs));
+  for (const auto& [attrs, less] : {std::pair(MatmulAttrs{}, 0), {MatmulAttrs{true, true}, 0}, {MatmulAttrs{}, 1}}) {
+    const Sample sample = with_inputs(product(36 - less, 100 - less, 68 - less, attrs));
     const Program program = program_as(sample.graph, webgpu_target(this_device.backend()), form);
     EXPECT_NE(print_gpu(program).find("step += 1.0"), std::string::npos);
     std::map<std::string, HostTensor> inputs;
@@ -226,6 +231,18 @@ TEST(FormOfProducts, IsChosenBySizesAndTarget) {
   EXPECT_NE(text_of(product(4096, 4096, 4096, {false, true}), target).find("col_major>(&tile_b"), std::string::npos);
   target.subgroup_matrices = SubgroupMatrices::none;
   EXPECT_EQ(text_of(product(4096, 4096, 4096), target).find("subgroup"), std::string::npos);
+}
+
+// GPT-2's vocabulary: the logits, and the gradients through them.
+TEST(FormOfProducts, IsOnMatricesForOddSizes) {
+  Target target = target_of(SubgroupMatrices::native, Size::small_tiles);
+  target.max_binding_bytes = target.max_buffer_bytes = (std::int64_t{2} << 30) - 256;
+  for (const Graph& graph : {product(8192, 768, 50257, {false, true}), product(8192, 50257, 768),
+                             product(50257, 8192, 768, {true, false})}) {
+    const std::string text = text_of(graph, target);
+    EXPECT_NE(text.find("step 0: matmul_matrices of "), std::string::npos);
+    EXPECT_NE(text.find("buffer_1: array<vec2u>"), std::string::npos) << "weights and activations are read in fours";
+  }
 }
 
 TEST(FormOfProducts, FitsTheWorkgroupMemory) {

@@ -5,6 +5,7 @@
 #include <jerboa/frontend/nn.h>
 #include <jerboa/frontend/trainer.h>
 #include <jerboa/lower/lower.h>
+#include <jerboa/transform/grad.h>
 #include <jerboa/wgsl/emit_wgsl.h>
 
 #include "wgsl/emulated_matrices.h"
@@ -116,6 +117,34 @@ TEST(MergedSteps, AddColumnsAsTheyDoAlone) {
   }
 }
 
+// How far attention goes is uniform only while nothing may write the positions, which a recurrent layer that fetches
+// ahead reads too.
+TEST(MergedSteps, ReadPositionsThatSayHowFarLoopsGo) {
+  const Graph graph = trace([] {
+    const Tensor positions = tensor_input("positions", {1, 1}, DType::i32),
+                 lengths = tensor_input("lengths", {1}, DType::i32);
+    output("a",
+           attention(tensor_input("q", {1, 4, 1, 64}), state_input("k", {1, 2, 512, 64}),
+                     state_input("v", {1, 2, 512, 64}), {.causal = true, .lengths = lengths, .positions = positions}));
+    const Tensor state = state_input("state", {1, 4, 32, 32}), x = tensor_input("x", {1, 1, 4, 32});
+    RecurrentOptions options;
+    options.state = state;
+    options.positions = positions;
+    const Recurrent next = linear_attention(x, x, x, tensor_input("d", {1, 1, 4}), {}, options);
+    update(state, next.state);
+    output("y", next.y);
+  });
+  Target target = gpu_target();
+  target.workgroup_bytes = 32768;
+  Program program = lower(graph, target);
+  emit_wgsl(program, target);
+  EXPECT_TRUE(std::any_of(program.gpu.steps.begin(), program.gpu.steps.end(), [](const GpuStep& step) {
+    return step.label.find("attention_") != std::string::npos && step.label.find(" + ") != std::string::npos;
+  })) << print_gpu(program);
+  Session session(Device::webgpu({.target = target}));
+  session.add_entry("run", graph);  // where shaders are compiled
+}
+
 // Threads that wait for none of the others can be those of several workgroups.
 TEST(MergedSteps, HaveSeveralWorkgroupsOfIndependentThreadsInOne) {
   wgsl::ShaderText loop, sum;
@@ -163,6 +192,77 @@ TEST(MergedSteps, StageOperandsThatAnyOfThemReadsFromWorkgroupMemory) {
     EXPECT_EQ(merged.buffers[0].staged, 64);
     EXPECT_NE(merged.functions.find("staged[staged_bound_0 + "), std::string::npos);
     EXPECT_NE(merged.functions.find("read_at_bound_0 + index"), std::string::npos);
+  }
+}
+
+// The operations of each shader, by its name.
+std::map<std::string, std::int64_t> operations_of(const Graph& graph, const Target& target) {
+  Program program = lower(graph, target);
+  emit_wgsl(program, target);
+  std::map<std::string, std::int64_t> operations;
+  for (const GpuStep& step : program.gpu.steps)
+    if (step.shader >= 0)
+      operations[program.gpu.shaders[static_cast<std::size_t>(step.shader)].name] += step.operations.value();
+  return operations;
+}
+
+Graph attention_gradient(int time) {
+  return trace([&] {
+    const auto in = [&](const char* name) { return tensor_input(name, {2, 4, time, 64}, DType::f16); };
+    const Tensor q = in("q"), k = in("k"), v = in("v");
+    const std::vector<Tensor> gradients = vector_jacobian({attention(q, k, v)}, {in("dout")}, {q, k, v});
+    for (std::size_t i = 0; i < gradients.size(); ++i) output(std::to_string(i), gradients[i]);
+  });
+}
+
+TEST(Operations, AreThoseOfTheShadersThatMultiply) {
+  Target target = gpu_target();
+  const std::int64_t product = std::int64_t{2} * 8 * 512 * 512 * 64;
+  std::map<std::string, std::int64_t> operations = operations_of(attention_gradient(512), target);
+  EXPECT_EQ(operations["attention_row_terms"], 0);
+  EXPECT_EQ(operations["several"], 5 * product) << "both gradients share a dispatch";
+  target.f16 = target.f16_arithmetic = true;
+  target.workgroup_bytes = 32768;
+  target.subgroup_matrices = SubgroupMatrices::emulated;
+  operations = operations_of(attention_gradient(512), target);
+  EXPECT_EQ(operations["attention_row_terms"], 0);
+  EXPECT_EQ(operations["attention_dq_matrices"], 2 * product);
+  EXPECT_EQ(operations["attention_dkv_matrices"], 3 * product);
+  operations = operations_of(
+      trace([] {
+        const Tensor w = tensor_input("w", {8, 256, 256});
+        output("y", matmul_grouped(tensor_input("x", {512, 256}), w, tensor_input("offsets", {9}, DType::i32)));
+      }),
+      target);
+  EXPECT_EQ(operations["grouped_zeros"], 0);
+  EXPECT_EQ(operations["matmul_grouped"], 2 * 512 * 256 * 256);
+  operations =
+      operations_of(trace([] {
+                      const Tensor w = param_input("w", {256, 256}, {.trainable = false, .dtype = DType::i8});
+                      const Tensor scales = param_input("scales", {256, 8}, {.trainable = false, .dtype = DType::f16});
+                      output("y", matmul_quantised(tensor_input("x", {64, 256}), w, scales));
+                    }),
+                    target);
+  EXPECT_EQ(operations["row_scales"], 0);
+  EXPECT_EQ(operations["matmul_matrices"], 2 * 64 * 256 * 256);
+}
+
+// Each of the sizes of a recurrent layer's gradient.
+TEST(Operations, OfARecurrenceAreItsShadersTogether) {
+  const auto graph = [](bool with_gradient) {
+    return trace([&] {
+      const Tensor x = tensor_input("x", {2, 128, 4, 32}), decay = tensor_input("decay", {2, 128, 4});
+      const Tensor y = linear_attention(x, x, x, decay).y;
+      output("y", with_gradient ? vector_jacobian({y}, {tensor_input("dy", {2, 128, 4, 32})}, {x})[0] : y);
+    });
+  };
+  const std::int64_t forward = std::int64_t{2} * 2 * (2 * 128 * 4 * 32) * 32;
+  for (const bool with_gradient : {false, true}) {
+    std::map<std::string, std::int64_t> operations = operations_of(graph(with_gradient), gpu_target());
+    std::int64_t all = 0;
+    for (const auto& [name, count] : operations) all += count;
+    EXPECT_EQ(all, (with_gradient ? 3 : 1) * forward);
+    EXPECT_EQ(operations["linear_attention_gates"], 0);
   }
 }
 

@@ -1,5 +1,6 @@
 #include "wgsl/persistent.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <set>
 
@@ -378,6 +379,47 @@ TEST(PersistentDispatch, HoldsTheStepOfLlama1b) {
   EXPECT_LT(step.dispatch->phases, 7 * 16);
 }
 
+struct Widths {
+  const char* name;
+  int width, heads, key_heads, size, inner, layers;
+};
+
+std::ostream& operator<<(std::ostream& stream, const Widths& widths) { return stream << widths.name; }
+
+models::Config config_of(const Widths& w, int vocabulary) {
+  return models::Config::parse(
+      fmt::format(R"({{"model_type": "llama", "hidden_size": {}, "num_hidden_layers": {}, "num_attention_heads": {},
+      "num_key_value_heads": {}, "head_dim": {}, "intermediate_size": {}, "vocab_size": {}, "hidden_act": "silu",
+      "rms_norm_eps": 1e-5, "max_position_embeddings": 4096, "tie_word_embeddings": true}})",
+                  w.width, w.layers, w.heads, w.key_heads, w.size, w.inner, vocabulary),
+      "config.json");
+}
+
+class PersistentWidths : public ::testing::TestWithParam<Widths> {};
+INSTANTIATE_TEST_SUITE_P(Models, PersistentWidths,
+                         ::testing::Values(Widths{"Qwen05b", 896, 14, 2, 64, 4864, 24},
+                                           Widths{"Qwen15b", 1536, 12, 2, 128, 8960, 28},
+                                           Widths{"SmolLm135m", 576, 9, 3, 64, 1536, 30},
+                                           Widths{"SmolLm360m", 960, 15, 5, 64, 2560, 32},
+                                           Widths{"TinyLlama", 2048, 32, 4, 64, 5632, 22}),
+                         [](const auto& param) { return std::string(param.param.name); });
+
+// Rows of weights that no team of threads shares evenly. Nothing is run here.
+TEST_P(PersistentWidths, AreOneDispatch) {
+  const models::GreedyOptions options{.cache = {.capacity = 256, .chunk = 128, .dtype = DType::f16},
+                                      .weights = DType::f16};
+  Target target = phase_target(132, 32);
+  target.persistent_threads = 512;
+  target.resident_workgroups = 264;
+  target.f16 = true;
+  target.workgroup_bytes = 48 << 10;
+  target.max_buffer_bytes = target.max_binding_bytes = (std::int64_t{2} << 30) - 256;
+  const Emitted step = emitted(models::greedy_step_graph(config_of(GetParam(), 4096), options), target);
+  EXPECT_EQ(step.refusal, "");
+  ASSERT_NE(step.dispatch, nullptr);
+  EXPECT_EQ(step.dispatch->shader.threads, 512);
+}
+
 // A decoder's attention over a cache with this many positions, in parts if there are many.
 Tensor attend(const Tensor& x, int places) {
   const Tensor position = state_input("position", {1, 1}, DType::i32, Init::constant(places - 20));
@@ -445,26 +487,29 @@ TEST(PersistentDispatch, CombinesPartsOfAttentionWhereTheyAreRead) {
 struct Weights {
   DType weights, cache;
   bool f16;
-  int capacity = 32, key_heads = 2;
+  int capacity = 32, key_heads = 2, width = 64, inner = 96;
 };
 
 class PersistentDecoder : public ::testing::TestWithParam<Weights> {};
 INSTANTIATE_TEST_SUITE_P(
     Weights, PersistentDecoder,
     ::testing::Values(Weights{DType::f32, DType::f32, false}, Weights{DType::f16, DType::f16, true},
-                      Weights{DType::bf16, DType::f32, true}, Weights{DType::f16, DType::f16, true, 1024, 1}),
+                      Weights{DType::bf16, DType::f32, true}, Weights{DType::f16, DType::f16, true, 1024, 1},
+                      Weights{DType::f16, DType::f16, true, 32, 2, 144, 304}),
     [](const auto& param) {
-      return std::string(name(param.param.weights)) + "_of_" + std::to_string(param.param.capacity);
+      return fmt::format("{}_of_{}_and_{}", name(param.param.weights), param.param.capacity, param.param.width);
     });
 
 // A decoder's step, which updates its caches and counters in place.
 TEST_P(PersistentDecoder, WritesTheTokensOfSeparateDispatches) {
   const models::GreedyOptions options{.cache = {.capacity = GetParam().capacity, .chunk = 8, .dtype = GetParam().cache},
                                       .weights = GetParam().weights};
-  const Graph graph = models::greedy_step_graph(small_llama(GetParam().key_heads), options);
+  const Graph graph = models::greedy_step_graph(
+      config_of({"", GetParam().width, 4, GetParam().key_heads, 16, GetParam().inner, 3}, 320), options);
   const auto write = [&](int workgroups) {
     Target target = phase_target(workgroups, 32);
     target.f16 = GetParam().f16;
+    if (GetParam().width % 64 != 0) target.persistent_threads = 512;
     Session session(device_with(target));
     session.add_entry("step", graph);
     EXPECT_EQ(session.kernel_count("step") == 1, workgroups > 0);

@@ -122,5 +122,32 @@ TEST(QuantisedRows, TakeRowsOfAnyMagnitude) {
   expect_reference(sample, outputs_on(device(trial.form), sample), "of any magnitude", {4e-3, 300, 1e-3});
 }
 
+// On subgroup matrices each row is multiplied as f16, whose range is a small part of that of f32.
+TEST(QuantisedRows, TakeRowsOfAnyMagnitudeOnMatrices) {
+  const double magnitudes[] = {1, 1e5, 1e36, 1e-30, 2e-38, 0};
+  const Trial trial{"", Form::matrices, DType::i8, 6, 1024, 36, false};
+  Sample sample = sample_of(trial);
+  for (std::int64_t i = 0; i < trial.rows * trial.inner; ++i)
+    sample.inputs.at("x0").data[static_cast<std::size_t>(i)] *= magnitudes[i / trial.inner];
+  Program program = lower(sample.graph, target_of(trial.form));
+  emit_wgsl(program, target_of(trial.form));
+  EXPECT_NE(print_gpu(program).find("row_scales"), std::string::npos);
+  const TensorMap outputs = outputs_on(device(trial.form), sample);
+  const HostTensor& computed = outputs.at("out");
+  const std::vector<double> wanted = reference_outputs(sample, [](Value&) {}).at(0).data;
+  for (std::int64_t i = 0; i < computed.size(); ++i)
+    ASSERT_NEAR(computed.number(i), wanted[static_cast<std::size_t>(i)], 0.01 * magnitudes[i / trial.columns]) << i;
+}
+
+// Rows of f16, such as those of mixed precision, are multiplied as they are.
+TEST(QuantisedRows, AreNotScaledWhereTheyAreHalves) {
+  const Sample sample = sample_of({"", Form::matrices, DType::i8, 8, 1024, 36, false, DType::f16});
+  Program program = lower(sample.graph, target_of(Form::matrices));
+  emit_wgsl(program, target_of(Form::matrices));
+  const std::string text = print_gpu(program);
+  EXPECT_NE(text.find("matmul_matrices"), std::string::npos);
+  EXPECT_EQ(text.find("row_scales"), std::string::npos) << text;
+}
+
 }  // namespace
 }  // namespace jerboa::test::quantised_test

@@ -350,10 +350,35 @@ TEST(TunedForms, ForVectorsAndQuantisedWeightsAreChosen) {
   }
 }
 
-// On subgroup matrices only where both operands are f16, which a file cannot know of every product.
+// Also with two products of four rows, and with the sums of the norm before them.
+TEST(TunedForms, OfVectorsFitTheWorkgroupMemory) {
+  ProductShape shape = f32_shape(4, 1024, 768);
+  shape.products = 2;
+  Target target = gpu_target();
+  target.workgroup_bytes = 16384;
+  const Graph graph = trace([&] {
+    const Tensor x = rms_norm(tensor_input("x", {4, 1024}), tensor_input("norm", {1024}));
+    const auto product = [&](const char* name) {
+      return matmul(x, tensor_input(name, {768, 1024}), {.transpose_b = true});
+    };
+    const Tensor gate = silu(product("gate"));
+    const Tensor up = product("up");
+    output("y", matmul(gate * up, tensor_input("down", {1024, 768}), {.transpose_b = true}));
+  });
+  const std::vector<KernelForm> forms = wgsl::candidates(target, shape);
+  ASSERT_GT(forms.size(), 5U);
+  for (const KernelForm& form : forms) {
+    const Target tuned = tuned_for(shape, form, target);
+    Program program = lower(graph, tuned);
+    emit_wgsl(program, tuned);
+    ASSERT_EQ(program.gpu.steps.size(), 2U);
+    EXPECT_LE(program.gpu.shaders[0].workgroup_bytes, target.workgroup_bytes) << describe(form);
+  }
+}
+
+// On subgroup matrices only where both operands are f16.
 TEST(TunedForms, AreNotUsedForProblemsThatTheyDoNotSuit) {
-  ProductShape shape = f32_shape(64, 66, 64);
-  shape.a = shape.b = DType::f16;
+  const ProductShape shape = f32_shape(64, 66, 64);
   const KernelForm form = MatmulForm{MatmulForm::Kind::matrices, 32, 64, 32, 16, 32, 8};
   EXPECT_EQ(text_of(shape, tuned_for(shape, form)), text_of(shape, gpu_target()));
 }

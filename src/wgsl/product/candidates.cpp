@@ -24,6 +24,8 @@ void add_vectors(const Target& target, const ProductShape& shape, std::vector<Pr
         form.lanes = lanes;
         form.part_columns = part_columns;
         form.columns = threads / lanes * part_columns;
+        constexpr int of_a_norm = 1;  // before them
+        if (bytes_of_vectors(target, form, shape.rows, shape.products, of_a_norm) > target.workgroup_bytes) continue;
         forms.emplace_back(form);
       }
 }

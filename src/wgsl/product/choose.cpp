@@ -50,6 +50,10 @@ double multiprocessors_of(const Target& target) {
   return target.resident_workgroups > 0 ? target.resident_workgroups / 2.0 : unknown;
 }
 
+std::int64_t bytes_of(const Target& target, const MatmulProblem& problem, const MatmulForm& form) {
+  return bytes_of_vectors(target, form, problem.rows.upper_bound(), problem.products, problem.row_totals);
+}
+
 // The form for a phase, in which every workgroup runs all the time: each has its share of the columns and reads the
 // first operand once. None if its threads cannot share a row of weights evenly.
 std::optional<MatmulForm> choose_phase_vectors(const Target& target, const Sizes& sizes, const MatmulProblem& problem) {
@@ -72,13 +76,14 @@ std::optional<MatmulForm> choose_phase_vectors(const Target& target, const Sizes
       const auto read = static_cast<double>(each * columns * problem.products);
       const double cost = static_cast<double>(blocks) * (block_cost + read * read_cost) +
                           held_cost * static_cast<double>(each * sizes.rows);
-      if (cost >= least) continue;
+      MatmulForm form{.kind = Kind::vectors};
+      form.part_columns = static_cast<int>(columns);
+      form.lanes = lanes;
+      form.columns = static_cast<int>(teams * columns);
+      form.blocks = static_cast<int>(blocks);
+      if (cost >= least || bytes_of(target, problem, form) > target.workgroup_bytes) continue;
       least = cost;
-      best = MatmulForm{.kind = Kind::vectors};
-      best->part_columns = static_cast<int>(columns);
-      best->lanes = lanes;
-      best->columns = static_cast<int>(teams * columns);
-      best->blocks = static_cast<int>(blocks);
+      best = form;
     }
   }
   return best;
@@ -110,9 +115,20 @@ MatmulForm choose_vectors(const Target& target, const Sizes& sizes, const Matmul
   form.part_columns = teams() >= very_many ? 4 : teams() >= many ? 2 : 1;
   if (sizes.rows > 1 || problem.products > 1) form.part_columns = std::min(form.part_columns, 2);
   form.lanes *= static_cast<int>(share);
-  const int threads = std::min(256, target.max_invocations);
+  const bool in_phases = has_phases && target.fixed_threads > 0;
+  int threads = std::min(in_phases ? target.fixed_threads : 256, target.max_invocations);
   form.lanes = std::min(form.lanes, threads);
-  form.columns = threads / form.lanes * form.part_columns;
+  const auto set_columns = [&] { form.columns = threads / form.lanes * form.part_columns; };
+  set_columns();
+  while (bytes_of(target, problem, form) > target.workgroup_bytes) {
+    if (form.part_columns > 1)
+      form.part_columns /= 2;
+    else if (threads > 32 && !in_phases)
+      form.lanes = std::min(form.lanes, threads /= 2);
+    else
+      break;
+    set_columns();
+  }
   return form;
 }
 
@@ -323,6 +339,13 @@ std::vector<MatmulForm> tile_forms() {
 
 std::vector<MatmulForm> matrix_forms() {
   return {matrices(128, 128, 64, 64), matrices(128, 64, 64, 32), matrices(64, 64, 32, 32), matrices(32, 64, 16, 32)};
+}
+
+std::int64_t bytes_of_vectors(const Target& target, const MatmulForm& form, std::int64_t rows, int products,
+                              int row_totals) {
+  const int size = target.subgroup_size;
+  const int parts = size > 1 && form.lanes % size == 0 ? form.lanes / size : form.lanes;
+  return 4 * rows * (form.part_columns * products + row_totals) * form.across() * parts;
 }
 
 std::int64_t MatmulForm::workgroup_bytes(int element_bytes) const {

@@ -54,6 +54,10 @@ struct MatmulForm {
   std::int64_t workgroup_bytes(int element_bytes = 4) const;
 };
 
+/// The workgroup memory of a form for vectors, with `row_totals` sums over each row.
+std::int64_t bytes_of_vectors(const Target& target, const MatmulForm& form, std::int64_t rows, int products,
+                              int row_totals);
+
 /// The forms with tiles of f32, and those on subgroup matrices, that are worth considering, without chunks.
 std::vector<MatmulForm> tile_forms();
 std::vector<MatmulForm> matrix_forms();

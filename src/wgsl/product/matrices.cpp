@@ -3,6 +3,7 @@
 
 #include "base/integers.h"
 #include "wgsl/product/epilogue.h"
+#include "wgsl/product/row_scales.h"
 #include "wgsl/product/writers.h"
 #include "wgsl/subgroup_matrix.h"
 
@@ -12,9 +13,11 @@
 // where its threads read them, apply the epilogue and store four at a time.
 //
 // Indices stay in bounds for any sizes: reads past an operand's last four elements are clamped to them. They belong to
-// rows and columns that are not stored; inner elements past the end are zeroed.
+// rows and columns that are not stored; inner elements past the end are zeroed. An operand whose lines
+// do not begin at multiples of four is read element by element.
 //
-// A quantised second operand is fetched as words, and becomes f16 on the way into its tile.
+// A quantised second operand is fetched as words, and becomes f16 on the way into its tile. The first may be f32 then:
+// each of its rows is scaled to the range of f16, and its results are scaled back.
 namespace jerboa::wgsl {
 namespace {
 
@@ -30,9 +33,10 @@ struct Operand {
   int width;
   const char* tile_start;  // the first of its rows or columns
   Dim count, stride, inner_stride;
-  int inner;    // of a tile
-  int threads;  // that fetch it
-  int padding;  // after each line of a tile
+  int inner;      // of a tile
+  int threads;    // that fetch it
+  int padding;    // after each line of a tile
+  bool in_fours;  // whether four elements can be read at once
 
   bool along_inner() const { return inner_stride == Dim(1) && !(stride == Dim(1)); }
   int lines() const { return along_inner() ? width : inner; }
@@ -41,6 +45,7 @@ struct Operand {
   int pitch() const { return line_length() + padding; }
   int size() const { return lines() * pitch(); }
   int fours() const { return line_length() / 4; }  // of a line
+  int unit() const { return in_fours ? 4 : 1; }    // elements that an index counts
   int lines_at_once() const { return threads / fours(); }
   int fetches() const { return lines() / lines_at_once(); }
 };
@@ -51,13 +56,23 @@ class MatrixMatmul {
       : writer_(writer),
         problem_(problem),
         form_(form),
-        a_{"a",           problem.a,       form.rows,  "tile_row",     problem.rows,
-           problem.a_row, problem.a_inner, form.inner, form.threads(), form.padding},
-        b_{"b",        problem.b,      form.columns, "tile_column", problem.columns, problem.b_column, problem.b_inner,
-           form.inner, form.threads(), form.padding} {
+        a_{"a",        problem.a,      form.rows,    "tile_row",        problem.rows, problem.a_row, problem.a_inner,
+           form.inner, form.threads(), form.padding, problem.a_in_fours},
+        b_{"b",
+           problem.b,
+           form.columns,
+           "tile_column",
+           problem.columns,
+           problem.b_column,
+           problem.b_inner,
+           form.inner,
+           form.threads(),
+           form.padding,
+           problem.b_in_fours} {
     // No chunk may be empty.
     form_.chunks = detail::divide_up(steps(), steps_of_chunk());
     if (form_.chunks > 1) partials_.emplace(writer, problem, form_.chunks);
+    if (problem.scales_rows) scales_.emplace(writer, problem);
     shader_.emplace(writer.shader("matmul_matrices", form.threads()));
   }
 
@@ -73,7 +88,7 @@ class MatrixMatmul {
                 form_.part_rows, form_.part_columns);
     write_product();
     write_results();
-    writer_.add(std::move(shader), workgroups);
+    writer_.add(std::move(shader), workgroups, writer_.operations());
     if (partials_) partials_->write_sum(writer_);
   }
 
@@ -118,28 +133,37 @@ class MatrixMatmul {
     const std::string first = operand.along_inner() ? fmt::format("({} + {}_line)", operand.tile_start, operand.name)
                                                     : fmt::format("(first_inner + {}_line)", operand.name);
     const std::string in_line = operand.along_inner() ? "first_inner" : operand.tile_start;
-    shader.line("var {0}_at = ({0}_start + {1} * {2} + {3}) / 4u + {0}_four;", operand.name, first,
-                shader.size(operand.line_stride()), in_line);
+    shader.line("var {0}_at = ({0}_start + {1} * {2} + {3}) / {4}u + {0}_four * {5}u;", operand.name, first,
+                shader.size(operand.line_stride()), in_line, operand.unit(), 4 / operand.unit());
     shader.line("let {0}_put = {0}_line * {1}u + {0}_four * 4u;", operand.name, operand.pitch());
     if (checks(operand))
-      shader.line("let {0}_last = ({0}_start + {1}) / 4u;", operand.name,
+      shader.line("let {0}_last = ({0}_start + {1}) / {2}u;", operand.name,
                   shader.place(Dim(0), {operand.stride, operand.inner_stride},
                                {fmt::format("({} - 1u)", shader.size(operand.count)),
-                                fmt::format("({} - 1u)", shader.size(problem_.inner))}));
+                                fmt::format("({} - 1u)", shader.size(problem_.inner))}),
+                  operand.unit());
     if (is_quantised(operand)) {
       for (int i = 0; i < operand.fetches(); ++i)
         shader.line("var {0}_{1} = 0u; var scale_{1} = 0.0; var min_{1} = 0.0;", operand.name, i);
       return;
     }
-    const char* type = operand.tensor->dtype == DType::f16 ? "vec2u" : "vec4f";
-    for (int i = 0; i < operand.fetches(); ++i) shader.line("var {}_{} = {}();", operand.name, i, type);
+    for (int i = 0; scales_rows(operand) && i < operand.fetches(); ++i)
+      shader.line("let row_scale_{} = {};", i,
+                  scales_->scale(shader, fmt::format("min({} + {}u, {} - 1u)", first, operand.lines_at_once() * i,
+                                                     shader.size(operand.count))));
+    for (int i = 0; i < operand.fetches(); ++i)
+      shader.line("var {}_{} = {}();", operand.name, i, type_of_fetched(operand));
   }
 
   void fetch(const Operand& operand) {
-    const std::int64_t line_step = operand.line_stride().value() * operand.lines_at_once() / 4;
+    const std::int64_t line_step = operand.line_stride().value() * operand.lines_at_once() / operand.unit();
     for (int i = 0; i < operand.fetches(); ++i) {
       std::string at = fmt::format("{}_at", operand.name);
       if (i > 0) at += fmt::format(" + {}u", line_step * i);
+      if (!operand.in_fours) {
+        fetch_elements(operand, i, at);
+        continue;
+      }
       if (checks(operand)) at = fmt::format("min({}, {}_last)", at, operand.name);
       if (is_quantised(operand)) {
         fetch_quantised(operand, i, at);
@@ -149,6 +173,23 @@ class MatrixMatmul {
     }
   }
 
+  void fetch_elements(const Operand& operand, int i, const std::string& at) {
+    std::string values;
+    for (int k = 0; k < 4; ++k) {
+      std::string element = k == 0 ? at : fmt::format("{} + {}u", at, k);
+      if (checks(operand)) element = fmt::format("min({}, {}_last)", element, operand.name);
+      values += (k == 0 ? "" : ", ") + shader_->load(operand.tensor->binding, element);
+    }
+    shader_->line("{}_{} = {}(vec4f({}));", operand.name, i, type_of_fetched(operand), values);
+  }
+
+  static const char* type_of_fetched(const Operand& operand) {
+    if (operand.tensor->dtype != DType::f16) return "vec4f";
+    if (operand.in_fours) return "vec2u";
+    return operand.tensor->prologue.empty() ? "vec4<f16>" : "vec4f";
+  }
+
+  bool scales_rows(const Operand& operand) const { return &operand == &a_ && scales_.has_value(); }
   bool is_quantised(const Operand& operand) const { return &operand == &b_ && problem_.scales != nullptr; }
 
   // Fetches four weights, in bytes or in nibbles of a word, with the scale and minimum of their group. `at` counts
@@ -176,17 +217,13 @@ class MatrixMatmul {
     for (int i = 0; i < operand.fetches(); ++i) {
       std::string four = fmt::format("{}_{}", operand.name, i);
       const bool half = operand.tensor->dtype == DType::f16, prepared = !operand.tensor->prologue.empty();
-      if (half) four = fmt::format("bitcast<vec4<f16>>({})", four);
+      if (half && operand.in_fours) four = fmt::format("bitcast<vec4<f16>>({})", four);
       if (prepared)
         four = fmt::format("prepare_four_{}({})", operand.name, half ? fmt::format("vec4f({})", four) : four);
+      if (scales_rows(operand)) four = fmt::format("{} * row_scale_{}", four, i);
       if (prepared || !half) four = fmt::format("vec4<f16>({})", four);
       if (is_quantised(operand)) four = dequantised(operand, i);
-      if (ends_within_tile())
-        four =
-            fmt::format("select(vec4<f16>(), {}, k + {} < {})", four,
-                        operand.along_inner() ? fmt::format("{}_four * 4u", operand.name)
-                                              : fmt::format("{}_line + {}u", operand.name, operand.lines_at_once() * i),
-                        shader_->size(problem_.inner));
+      if (ends_within_tile()) four = fmt::format("select(vec4<f16>(), {}, {})", four, is_inside(operand, i));
       shader_->open("{{");
       shader_->line("let four = {}; let to = {}_put + {}u;", four, operand.name,
                     operand.lines_at_once() * operand.pitch() * i);
@@ -195,6 +232,15 @@ class MatrixMatmul {
           operand.name);
       shader_->close();
     }
+  }
+
+  // Whether the elements of a fetch are before the end of the inner dimension.
+  std::string is_inside(const Operand& operand, int i) {
+    const std::string inner = shader_->size(problem_.inner);
+    if (!operand.along_inner())
+      return fmt::format("k + {}_line + {}u < {}", operand.name, operand.lines_at_once() * i, inner);
+    if (operand.in_fours) return fmt::format("k + {}_four * 4u < {}", operand.name, inner);
+    return fmt::format("vec4u(0u, 1u, 2u, 3u) + k + {}_four * 4u < vec4u({})", operand.name, inner);
   }
 
   void write_product() {
@@ -245,9 +291,9 @@ class MatrixMatmul {
     shader.close();
   }
 
-  // The distance from one tile to the next, in groups of four.
+  // The distance from one tile to the next, as indices count.
   std::int64_t step_of(const Operand& operand) const {
-    return operand.along_inner() ? form_.inner / 4 : form_.inner * operand.inner_stride.value() / 4;
+    return form_.inner * (operand.along_inner() ? 1 : operand.inner_stride.value()) / operand.unit();
   }
 
   // Loads the matrix of an operand that begins at a row or column of the subgroup's part and an inner element of the
@@ -282,7 +328,8 @@ class MatrixMatmul {
     if (!partials_ && !in_fours) epilogue.write();
     shader.begin_function("fn finish_staged(batch: u32, chunk: u32, row: u32, column: u32, start: u32)");
     shader.line("if (row >= {}) {{ return; }}", shader.size(problem_.rows));
-    shader.line("let four = vec4f(staged[start], staged[start + 1u], staged[start + 2u], staged[start + 3u]);");
+    shader.line("let four = vec4f(staged[start], staged[start + 1u], staged[start + 2u], staged[start + 3u]){};",
+                scales_ ? " * " + scales_->inverse(shader, "row") : "");
     for (int k = 0; k < (in_fours ? 1 : 4); ++k) {
       const std::string column = k == 0 ? "column" : fmt::format("column + {}u", k);
       const std::string result = in_fours ? "four" : fmt::format("four.{}", "xyzw"[k]);
@@ -322,6 +369,7 @@ class MatrixMatmul {
   MatmulForm form_;
   Operand a_, b_;
   std::optional<PartialResults> partials_;
+  std::optional<RowScales> scales_;
   std::optional<Shader> shader_;
   std::optional<MatrixWriter> matrices_;
 };

@@ -26,6 +26,15 @@ bool lies_in_fours(const Shader& shader, const TensorAccess& operand, const std:
   return (along_inner || across) && begins_in_fours(shader, operand, batch);
 }
 
+// Whether its elements can be read one by one, by threads that stand side by side along the inner dimension or across
+// it.
+bool lies_in_lines(const KernelWriter& writer, const TensorAccess& operand, const Dim& stride,
+                   const Dim& inner_stride) {
+  const auto is_positive = [](const Dim& dim) { return dim.is_constant() && dim.value() > 0; };
+  return is_positive(stride) && is_positive(inner_stride) && (stride == Dim(1) || inner_stride == Dim(1)) &&
+         writer.memories()[static_cast<std::size_t>(operand.binding)].bytes <= writer.target().max_binding_bytes;
+}
+
 bool is_half(const TensorAccess& operand) { return operand.dtype == DType::f16 && operand.prologue.empty(); }
 
 // Whether an operand's rows along the inner dimension can be read 16 bytes at a time.
@@ -88,21 +97,27 @@ MatmulProblem::MatmulProblem(const KernelWriter& writer)
                                   [](const Store& store) { return store.dtype == DType::f16; });
   const Shader shader = writer.shader("matmul", 1);
   products = writer.folded().companion ? 2 : 1;
+  if (writer.folded().scaled_rows)
+    for (const Instruction& instruction : writer.folded().scaled_rows->body)
+      row_totals += instruction.kind == Instruction::Kind::reduce ? 1 : 0;
   suits_vectors = rows.is_constant() && rows.value() <= most_vector_rows && is_multiple(inner, 8) &&
                   scales == nullptr &&
                   lies_in_sixteens(shader, *a, a_batch, rows == Dim(1) ? Dim(0) : a_row, a_inner) &&
                   lies_in_sixteens(shader, *b, b_batch, b_column, b_inner) && !is_stored(kernel, *a) &&
                   !is_stored(kernel, *b) && a->binding != b->binding;
   suits_matrices = target.f16 && target.subgroup_matrices != SubgroupMatrices::none && inner.is_constant() &&
-                   columns.is_constant() && lies_in_fours(shader, *a, a_batch, a_row, a_inner, inner) &&
-                   !is_stored(kernel, *a) && !is_stored(kernel, *b);
+                   inner.value() > 0 && columns.is_constant() && !is_stored(kernel, *a) && !is_stored(kernel, *b);
   if (!suits_matrices) return;
+  a_in_fours = lies_in_fours(shader, *a, a_batch, a_row, a_inner, inner);
+  b_in_fours = scales != nullptr || lies_in_fours(shader, *b, b_batch, b_column, b_inner, inner);
+  scales_rows = scales != nullptr && !gives_halves(*a);
   if (scales == nullptr)
-    suits_matrices =
-        gives_halves(*a) && gives_halves(*b) && lies_in_fours(shader, *b, b_batch, b_column, b_inner, inner);
+    suits_matrices = gives_halves(*a) && gives_halves(*b) &&
+                     (a_in_fours || lies_in_lines(writer, *a, a_row, a_inner)) &&
+                     (b_in_fours || lies_in_lines(writer, *b, b_column, b_inner));
   else
-    suits_matrices = target.f16_arithmetic && batch.empty() && shader.can_load_blocks(b->binding) &&
-                     columns.value() * inner.value() >= many_weights;
+    suits_matrices = target.f16_arithmetic && a_in_fours && batch.empty() && shader.can_load_blocks(b->binding) &&
+                     columns.value() * inner.value() >= many_weights && (!scales_rows || a_inner == Dim(1));
 }
 
 bool begins_in_fours(const Shader& shader, const TensorAccess& tensor, const std::vector<Dim>& batch) {

@@ -23,11 +23,16 @@ struct MatmulProblem {
   bool merged = false;             ///< the batch is part of the rows
   bool halves = false;             ///< both operands are f16 in memory, and tiles can hold them as f16
   bool multiplies_in_f16 = false;  ///< multiplies in f16, in vectors of four; a few products are accumulated in f16
+  int row_totals = 0;              ///< sums over each row of the first operand, computed along with the products
   int products = 1;                ///< computed at once: 2 with a companion (FoldedKernels)
   bool suits_vectors = false;      ///< few rows, and both operands can be read 16 bytes at a time along the inner axis
   /// Values that the target can multiply as subgroup matrices: f16, or a quantised weight, which becomes f16 in the
   /// tile, as the other operand does.
   bool suits_matrices = false;
+  bool a_in_fours = false, b_in_fours = false;  ///< whether four elements can be read at once
+  /// For matrices: the first operand's values may be outside the range of f16, and rows get a power of two each
+  /// (RowScales).
+  bool scales_rows = false;
 
   explicit MatmulProblem(const KernelWriter& writer);
   /// The problem of a matmul_grouped_quantised kernel.

@@ -70,6 +70,9 @@ std::string describe(const MatmulForm& form) {
 
 bool suits(const Target& target, const MatmulProblem& problem, const MatmulForm& form) {
   if ((form.kind == Kind::vectors) != problem.suits_vectors) return false;
+  if (form.kind == Kind::vectors)
+    return bytes_of_vectors(target, form, problem.rows.upper_bound(), problem.products, problem.row_totals) <=
+           target.workgroup_bytes;
   if (form.kind == Kind::matrices) return problem.suits_matrices;
   return form.kind != Kind::tiles || (form.workgroup_bytes(problem.halves ? 2 : 4) <= target.workgroup_bytes &&
                                       !(problem.halves && (form.teams > 1 || form.ahead > 0)));
