@@ -4,6 +4,7 @@
 #include <jerboa/io/safetensors.h>
 #include <jerboa/transform/half_copies.h>
 
+#include "compile/initialize.h"
 #include "support/expect_error.h"
 #include "support/mixed_training.h"
 
@@ -11,6 +12,23 @@ namespace jerboa::test {
 namespace {
 
 TEST(MixedPrecision, FollowsFullPrecision) { expect_mixed_follows_full(Device::cpu()); }
+
+// The results are some hundreds, whose squares f16 does not hold.
+TEST(MixedPrecision, SquaresResultsOfProductsInTheLoss) {
+  const auto loss_in = [](Precision precision) {
+    Session session(Device::cpu(), {.seed = 3});
+    const auto loss = [](const Inputs& in) {
+      const Tensor y = matmul(in["x"], param_input("weight", {64, 64}, {.init = Init::uniform(1)}));
+      return mean(y * y);
+    };
+    session.add_entry("step",
+                      training_graph({{"x", {16, 64}, DType::f32}}, loss, Sgd{.lr = 0}, {}, {.precision = precision}));
+    return session.step({{"x", detail::initial_values("x", DType::f32, {16, 64}, Init::uniform(100), 4)}}).loss();
+  };
+  const double wanted = loss_in(Precision::full);
+  EXPECT_GT(wanted, 65504);
+  EXPECT_NEAR(loss_in(Precision::mixed_f16), wanted, std::ldexp(wanted, -9));
+}
 
 TEST(MixedPrecision, SkipsUpdatesThatOverflowAndRecovers) { expect_overflow_is_skipped(Device::cpu()); }
 

@@ -33,6 +33,23 @@ TEST(MixedPrecision, NarrowsProductsAndWhatFollowsThemAndNothingElse) {
   }
 }
 
+// The square of a result that f16 holds may be more than f16 holds.
+TEST(MixedPrecision, ComputesInFullPrecisionWhatNoProductReads) {
+  const Graph mixed = with_precision(
+      trace([] {
+        const Tensor product = matmul(tensor_input("x", {4, 8}), param_input("w", {8, 6})).named("product");
+        const Tensor shifted = (reshape(product, {2, 2, 6}) + param_input("bias", {6})).named("shifted");
+        const Tensor square = (shifted * shifted).named("square");
+        const Tensor active = gelu(product).named("active");
+        output("next", matmul(active, param_input("v", {6, 3})));
+        output("loss", mean(square) + mean(active));
+      }),
+      Precision::mixed_f16);
+  verify(mixed);
+  for (const char* name : {"product", "active"}) EXPECT_EQ(type_of(mixed, name), DType::f16) << name;
+  for (const char* name : {"shifted", "square"}) EXPECT_EQ(type_of(mixed, name), DType::f32) << name;
+}
+
 TEST(MixedPrecision, LeavesAGraphInFullPrecisionAsItIs) {
   const Graph graph = block();
   EXPECT_EQ(to_json(with_precision(graph, Precision::full)), to_json(graph));
