@@ -244,6 +244,7 @@ struct Options {
 struct Peer {
   std::string form, precision;
   std::vector<double> samples;
+  double clock = 1;  // the slowest that it was measured with
   std::string name() const { return precision == "f32" ? form : form + "_" + precision; }
 };
 
@@ -264,7 +265,8 @@ std::vector<Peer> peers_for(const Workload& work, const Options& options, bool o
   for (const std::string& form : !on_gpu   ? std::vector<std::string>{"cpu"}
                                  : product ? std::vector<std::string>{"eager"}
                                            : options.torch_forms)
-    for (const std::string& precision : precisions_for(work, options, on_gpu)) peers.push_back({form, precision, {}});
+    for (const std::string& precision : precisions_for(work, options, on_gpu))
+      peers.push_back({form, precision, {}, 1});
   return peers;
 }
 
@@ -277,8 +279,8 @@ void print_row(const Workload& work, double seconds, bool on_gpu, double clock, 
   if (work.tokens > 0) fmt::print(" {:>9.1f} tokens/s", work.tokens / seconds);
   fmt::print("\n");
   for (const Peer& peer : peers)
-    fmt::print("  torch {:<14} {:>9.3f} ms {:>9.2f}x\n", peer.name(), median(peer.samples) * 1e3,
-               median(peer.samples) / seconds);
+    fmt::print("  torch {:<14} {:>9.3f} ms {:>9.2f}x{}\n", peer.name(), median(peer.samples) * 1e3,
+               median(peer.samples) / seconds, on_gpu ? fmt::format(" {:>35.0f} %", peer.clock * 100) : "");
   std::fflush(stdout);
 }
 
@@ -294,7 +296,10 @@ nlohmann::ordered_json row_json(const Workload& work, const std::vector<double>&
   if (work.flops > 0) row["gflops"] = work.flops / seconds * 1e-9;
   if (on_gpu) row["clock"] = clock;
   if (work.tokens > 0) row["tokens_per_second"] = work.tokens / seconds;
-  for (const Peer& peer : peers) row["torch_" + peer.name() + "_seconds"] = median(peer.samples);
+  for (const Peer& peer : peers) {
+    row["torch_" + peer.name() + "_seconds"] = median(peer.samples);
+    if (on_gpu) row["torch_" + peer.name() + "_clock"] = peer.clock;
+  }
   return row;
 }
 
@@ -333,7 +338,8 @@ void run_bench(const Options& options) {
       for (Peer& peer : peers) {
         const auto theirs =
             torch_samples({work.peer, peer.form, peer.precision, options.threads, options.seconds / options.turns});
-        peer.samples.insert(peer.samples.end(), theirs.begin(), theirs.end());
+        peer.samples.insert(peer.samples.end(), theirs.seconds.begin(), theirs.seconds.end());
+        peer.clock = std::min(peer.clock, theirs.clock);
       }
     }
     if (options.json) {
