@@ -57,7 +57,7 @@ struct Workload {
   int kernels = 0;
   std::int64_t activations = 0;
   std::function<std::vector<KernelTime>()> profile;
-  std::function<std::string()> memory;
+  std::function<MemoryReport()> memory;
   int repeats = 1;
   int tokens = 0;  // computed per run, for language models
 };
@@ -106,7 +106,7 @@ Workload training_workload(const std::string& name, Model model, Loss loss, cons
       {},   {},   1};
   work.activations = module->session().memory_report("run").activations;
   work.profile = [module, run = work.run] { return profile_of(*module, run); };
-  work.memory = [module] { return print(module->session().memory_report("run")); };
+  work.memory = [module] { return module->session().memory_report("run"); };
   return work;
 }
 
@@ -303,6 +303,24 @@ nlohmann::ordered_json row_json(const Workload& work, const std::vector<double>&
   return row;
 }
 
+nlohmann::ordered_json memory_json(const MemoryReport& report) {
+  auto tensors = nlohmann::ordered_json::array();
+  for (const MemoryReport::Tensor& tensor : report.tensors)
+    tensors.push_back({{"name", tensor.name},
+                       {"bytes", tensor.bytes},
+                       {"offset", tensor.offset},
+                       {"first_kernel", tensor.first},
+                       {"last_kernel", tensor.last}});
+  return {{"persistent_bytes", report.persistent}, {"activation_bytes", report.activations}, {"tensors", tensors}};
+}
+
+nlohmann::ordered_json profile_of(const Workload& work, const std::vector<KernelTime>& times,
+                                  const Ceilings& ceilings) {
+  nlohmann::ordered_json profile{{"ceilings", ceilings.json()}, {"kernels", profile_json(times, ceilings, false)}};
+  if (work.memory) profile["memory"] = memory_json(work.memory());
+  return profile;
+}
+
 void run_bench(const Options& options) {
   const Device device = options.device == "cpu" ? Device::cpu(options.threads)
                         : options.no_validation ? Device::webgpu({.validation = false})
@@ -312,7 +330,7 @@ void run_bench(const Options& options) {
   const bool on_gpu = device.name() == "webgpu";
   GpuClock clock(device);
   Ceilings ceilings;
-  if (options.profile && !options.json) {
+  if (options.profile) {
     clock.warm();
     ceilings = measure_ceilings(device);
   }
@@ -350,8 +368,10 @@ void run_bench(const Options& options) {
     if (!options.profile && options.trace.empty()) continue;
     clock.warm();
     std::vector<KernelTime> times = work.profile();
-    if (options.profile && !options.json)
-      fmt::print("{}{}", profile_table(times, ceilings, false), work.memory ? work.memory() : "");
+    if (options.profile && options.json)
+      json.back()["profile"] = profile_of(work, times, ceilings);
+    else if (options.profile)
+      fmt::print("{}{}", profile_table(times, ceilings, false), work.memory ? print(work.memory()) : "");
     // One workload after the other in one trace.
     const double after = trace.empty() ? 0 : trace.back().start + trace.back().seconds;
     for (KernelTime& time : times) {

@@ -145,7 +145,7 @@ void run_bench_llm(const LlmOptions& options) {
   GpuClock clock(device);
   auto json = nlohmann::ordered_json::array();
   Ceilings ceilings;
-  if (options.profile && !options.json) {
+  if (options.profile) {
     clock.warm();
     ceilings = measure_ceilings(device);
   }
@@ -211,10 +211,15 @@ void run_bench_llm(const LlmOptions& options) {
                      median(peer_steps) / step, least(peer_steps) * best, median(peer_prompts) / prompt);
         std::fflush(stdout);
       }
-      if (!options.profile || options.json) continue;
+      if (!options.profile) continue;
+      if (options.json) json.back()["profile"] = {{"ceilings", ceilings.json()}};
       for (const char* entry : {"prefill", "decode"}) {
         clock.warm();
-        fmt::print("{}:\n{}", entry, profile_table(decoding.profile(entry), ceilings, true));
+        const std::vector<KernelTime> times = decoding.profile(entry);
+        if (options.json)
+          json.back()["profile"][entry] = profile_json(times, ceilings, true);
+        else
+          fmt::print("{}:\n{}", entry, profile_table(times, ceilings, true));
       }
     }
   if (options.json) fmt::print("{}\n", json.dump(1));
