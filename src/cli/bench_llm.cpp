@@ -79,9 +79,8 @@ class Decoding {
     fill_weights(session_, step);
     const double filled = now();
     session_.add_entry("decode", step);
-    session_.add_entry("prefill",
-                       with_precision(models::greedy_prompt_graph(config, Dim::symbol("T", chunk_), greedy),
-                                      options.precision == "mixed" ? Precision::mixed_f16 : Precision::full));
+    session_.add_entry("prefill", with_precision(models::greedy_prompt_graph(config, Dim::symbol("T", chunk_), greedy),
+                                                 precision_of(options.precision).value_or(Precision::full)));
     fill_seconds = filled - start;
     compile_seconds = now() - filled;
   }

@@ -15,8 +15,8 @@ struct LanguageModelOptions {
   /// The type that matrices are stored in: f32, f16, bf16, or i8 and i4, quantised; by default the file's type.
   std::optional<DType> weights = {};
   /// Of prompts, and of steps of more than a few texts. By default mixed_f16 for weights in f16 on a GPU that
-  /// multiplies f16 matrices, otherwise full: the tokens of a few texts are bound by memory, so they are always
-  /// computed in full precision.
+  /// multiplies f16 matrices, otherwise full: f16 need not hold the activations of models whose weights are in bf16.
+  /// The tokens of a few texts are bound by memory, so they are always computed in full precision.
   std::optional<Precision> precision = {};
   /// The most that are computed at once; 0: 64 on a GPU, 16 on the CPU, but fewer if a model has large recurrent
   /// states.
