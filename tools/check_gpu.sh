@@ -59,7 +59,7 @@ for folder in "$goldens"/*/; do
 done
 check "kernels" "$bin/wgsl_test" --gtest_brief=1
 check "op suite, 16 bits" "$bin/webgpu_test" --gtest_brief=1 \
-  --gtest_filter='*WebGpuOp.EqualsTheReference/*:*SixteenBits/*:WebGpuTraining.*:*RandomGraph*'
+  --gtest_filter='*WebGpuOp.EqualsTheReference/*:*SixteenBits/*:WebGpuTraining.*:*MixedTrainGoldens*:*RandomGraph*'
 check "texts" "$bin/language_test" --gtest_brief=1 --gtest_filter='*WebGpu*:*SamplingGraph*'
 
 if ! "$bin/jerboa" bench --device webgpu "${workloads[@]}" --seconds "${BENCH_SECONDS:-1}" --json >"$work/bench.json" \
