@@ -101,7 +101,7 @@ class Decoding {
       lengths.set_number(0, from + count);
       result = session_.run("prefill", {{"ids", ids}, {"positions", positions}, {"lengths", lengths}});
     }
-    result.get("token");
+    first_token_ = result.get("token").item();
     return now() - start;
   }
 
@@ -114,6 +114,14 @@ class Decoding {
     return (now() - start) / tokens;
   }
   void warm_up() { decode(warm_up_steps); }
+
+  // The token after the prompt and those that follow, to compare what devices and forms of kernels compute.
+  std::string tokens(int count) {
+    feed_prompt();
+    std::string text = fmt::format("{}", first_token_);
+    for (int i = 0; i < count; ++i) text += fmt::format(" {}", session_.run("decode", {}).get("token").item());
+    return text;
+  }
 
   std::vector<KernelTime> profile(const std::string& entry) {
     session_.set_profiling(entry, true);
@@ -134,6 +142,7 @@ class Decoding {
   static constexpr int warm_up_steps = 8;
   int prompt_, chunk_, vocabulary_ = 0;
   std::int64_t bytes_ = 0;
+  double first_token_ = 0;
   Session session_;
 };
 
@@ -193,7 +202,8 @@ void run_bench_llm(const LlmOptions& options) {
                         {"prompt_seconds", prompt},
                         {"compile_seconds", decoding.compile_seconds},
                         {"fill_seconds", decoding.fill_seconds},
-                        {"clock", slowest_clock}});
+                        {"clock", slowest_clock},
+                        {"tokens", decoding.tokens(options.tokens)}});
         if (peer)
           json.back().update({{"llama_cpp_tokens_per_second", 1 / median(peer_steps)},
                               {"llama_cpp_best_tokens_per_second", 1 / least(peer_steps)},

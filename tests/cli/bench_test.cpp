@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -51,6 +52,20 @@ TEST(Bench, PutsProfilesOfLanguageModelsIntoJson) {
     EXPECT_NEAR(share, 1, 1e-6) << entry;
   }
   EXPECT_TRUE(row.at("profile").contains("ceilings"));
+}
+
+// The same whatever is measured beside them.
+TEST(Bench, PutsTokensOfLanguageModelsIntoJson) {
+  const std::vector<std::string> arguments{"llm",      "--model", "llama8x512", "--weights", "int4",
+                                           "--device", "cpu",     "--prompt",   "4",         "--tokens"};
+  const auto tokens_of = [&](const std::string& count) {
+    std::vector<std::string> all = arguments;
+    all.push_back(count);
+    return json_of(all)[0].at("tokens").get<std::string>();
+  };
+  const std::string three = tokens_of("3"), two = tokens_of("2");
+  EXPECT_EQ(std::count(three.begin(), three.end(), ' '), 3) << three;
+  EXPECT_EQ(three.substr(0, three.rfind(' ')), two);
 }
 
 }  // namespace
