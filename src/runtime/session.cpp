@@ -588,6 +588,13 @@ std::shared_ptr<DeviceTensor> Session::storage(const std::string& name) const {
   return found->second.memory;
 }
 
+void Session::parameter_changed(const std::string& name) {
+  const std::lock_guard lock(*shared_->mutex);
+  const std::shared_ptr<DeviceTensor> memory = shared_->find(name, "parameter", Storage::param).memory;
+  for (const auto& [other, slot] : shared_->slots)  // a tied parameter's memory is another's
+    if (slot.storage == Storage::param && slot.memory == memory) shared_->forget_copy(other);
+}
+
 std::vector<std::string> Session::param_names() const {
   const std::lock_guard lock(*shared_->mutex);
   return shared_->names(Storage::param);

@@ -13,6 +13,21 @@ namespace {
 
 TEST(MixedPrecision, FollowsFullPrecision) { expect_mixed_follows_full(Device::cpu()); }
 
+TEST(MixedPrecision, RefreshesCopiesOfParametersThatOtherCodeWrote) {
+  Session session(Device::cpu(1));
+  const auto loss = [](const Inputs& in) {
+    return mean(matmul(in["x"], param_input("weight", {2, 2}, {.init = Init::constant(1)})));
+  };
+  session.add_entry(
+      "step", training_graph({{"x", {1, 2}, DType::f32}}, loss, Sgd{.lr = 0}, {}, {.precision = Precision::mixed_f16}));
+  const TensorMap batch{{"x", HostTensor({1, 2}, {1, 1})}};
+  EXPECT_EQ(session.step(batch).loss(), 2);
+  session.storage("weight")->upload(HostTensor({2, 2}, {3, 3, 3, 3}));
+  session.parameter_changed("weight");
+  EXPECT_EQ(session.step(batch).loss(), 6);
+  expect_error<UsageError>([&] { session.parameter_changed("bias"); }, "no parameter is named bias; available: weight");
+}
+
 // The results are some hundreds, whose squares f16 does not hold.
 TEST(MixedPrecision, SquaresResultsOfProductsInTheLoss) {
   const auto loss_in = [](Precision precision) {
