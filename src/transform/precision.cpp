@@ -23,6 +23,7 @@ class MixedPrecision {
   Graph run() {
     find_what_can_be_narrow();
     widen_what_only_wide_ops_read();
+    narrow_what_moves_halves();
     for (std::size_t i = 0; i < from_.nodes.size(); ++i) rewrite(from_.nodes[i], narrow_[i]);
     for (const auto& [name, tensor] : from_.outputs) to_.outputs.push_back({name, as_written(tensor)});
     for (const auto& [name, tensor] : from_.captures) to_.captures.push_back({name, as_written(tensor)});
@@ -48,9 +49,20 @@ class MixedPrecision {
       const auto is_read_as_half = [&](TensorId id) { return read_as_half_[static_cast<std::size_t>(id)]; };
       if (has(node.op, Trait::KeepsHalf) && std::none_of(node.outputs.begin(), node.outputs.end(), is_read_as_half))
         narrow_[i] = false;
-      if (!narrow_[i]) continue;
+      const bool rounds = node.op == Op::cast && from_.type(node.outputs[0]).dtype == DType::f16;
+      if (!narrow_[i] && !rounds) continue;
       for (const TensorId input : node.inputs)
         if (input != no_tensor) read_as_half_[static_cast<std::size_t>(input)] = true;
+    }
+  }
+
+  // What computes nothing loses nothing in f16, whoever reads it.
+  void narrow_what_moves_halves() {
+    for (std::size_t i = 0; i < from_.nodes.size(); ++i) {
+      const Node& node = from_.nodes[i];
+      const bool moves = info(node.op).lowering == Lowering::View || has(node.op, Trait::Moves);
+      if (moves && has(node.op, Trait::KeepsHalf)) narrow_[i] = follows(node);
+      for (const TensorId output : node.outputs) is_half_[static_cast<std::size_t>(output)] = narrow_[i];
     }
   }
 
