@@ -57,7 +57,7 @@ struct Workload {
   int kernels = 0;
   std::int64_t activations = 0;
   std::function<std::vector<KernelTime>()> profile;
-  std::function<std::string()> memory;
+  std::function<MemoryReport()> memory;
   int repeats = 1;
   int tokens = 0;  // computed per run, for language models
 };
@@ -106,7 +106,7 @@ Workload training_workload(const std::string& name, Model model, Loss loss, cons
       {},   {},   1};
   work.activations = module->session().memory_report("run").activations;
   work.profile = [module, run = work.run] { return profile_of(*module, run); };
-  work.memory = [module] { return print(module->session().memory_report("run")); };
+  work.memory = [module] { return module->session().memory_report("run"); };
   return work;
 }
 
@@ -244,6 +244,7 @@ struct Options {
 struct Peer {
   std::string form, precision;
   std::vector<double> samples;
+  double clock = 1;  // the slowest that it was measured with
   std::string name() const { return precision == "f32" ? form : form + "_" + precision; }
 };
 
@@ -264,7 +265,8 @@ std::vector<Peer> peers_for(const Workload& work, const Options& options, bool o
   for (const std::string& form : !on_gpu   ? std::vector<std::string>{"cpu"}
                                  : product ? std::vector<std::string>{"eager"}
                                            : options.torch_forms)
-    for (const std::string& precision : precisions_for(work, options, on_gpu)) peers.push_back({form, precision, {}});
+    for (const std::string& precision : precisions_for(work, options, on_gpu))
+      peers.push_back({form, precision, {}, 1});
   return peers;
 }
 
@@ -277,8 +279,8 @@ void print_row(const Workload& work, double seconds, bool on_gpu, double clock, 
   if (work.tokens > 0) fmt::print(" {:>9.1f} tokens/s", work.tokens / seconds);
   fmt::print("\n");
   for (const Peer& peer : peers)
-    fmt::print("  torch {:<14} {:>9.3f} ms {:>9.2f}x\n", peer.name(), median(peer.samples) * 1e3,
-               median(peer.samples) / seconds);
+    fmt::print("  torch {:<14} {:>9.3f} ms {:>9.2f}x{}\n", peer.name(), median(peer.samples) * 1e3,
+               median(peer.samples) / seconds, on_gpu ? fmt::format(" {:>35.0f} %", peer.clock * 100) : "");
   std::fflush(stdout);
 }
 
@@ -294,8 +296,29 @@ nlohmann::ordered_json row_json(const Workload& work, const std::vector<double>&
   if (work.flops > 0) row["gflops"] = work.flops / seconds * 1e-9;
   if (on_gpu) row["clock"] = clock;
   if (work.tokens > 0) row["tokens_per_second"] = work.tokens / seconds;
-  for (const Peer& peer : peers) row["torch_" + peer.name() + "_seconds"] = median(peer.samples);
+  for (const Peer& peer : peers) {
+    row["torch_" + peer.name() + "_seconds"] = median(peer.samples);
+    if (on_gpu) row["torch_" + peer.name() + "_clock"] = peer.clock;
+  }
   return row;
+}
+
+nlohmann::ordered_json memory_json(const MemoryReport& report) {
+  auto tensors = nlohmann::ordered_json::array();
+  for (const MemoryReport::Tensor& tensor : report.tensors)
+    tensors.push_back({{"name", tensor.name},
+                       {"bytes", tensor.bytes},
+                       {"offset", tensor.offset},
+                       {"first_kernel", tensor.first},
+                       {"last_kernel", tensor.last}});
+  return {{"persistent_bytes", report.persistent}, {"activation_bytes", report.activations}, {"tensors", tensors}};
+}
+
+nlohmann::ordered_json profile_of(const Workload& work, const std::vector<KernelTime>& times,
+                                  const Ceilings& ceilings) {
+  nlohmann::ordered_json profile{{"ceilings", ceilings.json()}, {"kernels", profile_json(times, ceilings, false)}};
+  if (work.memory) profile["memory"] = memory_json(work.memory());
+  return profile;
 }
 
 void run_bench(const Options& options) {
@@ -307,7 +330,7 @@ void run_bench(const Options& options) {
   const bool on_gpu = device.name() == "webgpu";
   GpuClock clock(device);
   Ceilings ceilings;
-  if (options.profile && !options.json) {
+  if (options.profile) {
     clock.warm();
     ceilings = measure_ceilings(device);
   }
@@ -333,7 +356,8 @@ void run_bench(const Options& options) {
       for (Peer& peer : peers) {
         const auto theirs =
             torch_samples({work.peer, peer.form, peer.precision, options.threads, options.seconds / options.turns});
-        peer.samples.insert(peer.samples.end(), theirs.begin(), theirs.end());
+        peer.samples.insert(peer.samples.end(), theirs.seconds.begin(), theirs.seconds.end());
+        peer.clock = std::min(peer.clock, theirs.clock);
       }
     }
     if (options.json) {
@@ -344,8 +368,10 @@ void run_bench(const Options& options) {
     if (!options.profile && options.trace.empty()) continue;
     clock.warm();
     std::vector<KernelTime> times = work.profile();
-    if (options.profile && !options.json)
-      fmt::print("{}{}", profile_table(times, ceilings, false), work.memory ? work.memory() : "");
+    if (options.profile && options.json)
+      json.back()["profile"] = profile_of(work, times, ceilings);
+    else if (options.profile)
+      fmt::print("{}{}", profile_table(times, ceilings, false), work.memory ? print(work.memory()) : "");
     // The trace shows workloads one after another.
     const double after = trace.empty() ? 0 : trace.back().start + trace.back().seconds;
     for (KernelTime& time : times) {

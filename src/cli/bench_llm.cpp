@@ -79,9 +79,8 @@ class Decoding {
     fill_weights(session_, step);
     const double filled = now();
     session_.add_entry("decode", step);
-    session_.add_entry("prefill",
-                       with_precision(models::greedy_prompt_graph(config, Dim::symbol("T", chunk_), greedy),
-                                      options.precision == "mixed" ? Precision::mixed_f16 : Precision::full));
+    session_.add_entry("prefill", with_precision(models::greedy_prompt_graph(config, Dim::symbol("T", chunk_), greedy),
+                                                 precision_of(options.precision).value_or(Precision::full)));
     fill_seconds = filled - start;
     compile_seconds = now() - filled;
   }
@@ -102,7 +101,7 @@ class Decoding {
       lengths.set_number(0, from + count);
       result = session_.run("prefill", {{"ids", ids}, {"positions", positions}, {"lengths", lengths}});
     }
-    result.get("token");
+    first_token_ = result.get("token").item();
     return now() - start;
   }
 
@@ -115,6 +114,14 @@ class Decoding {
     return (now() - start) / tokens;
   }
   void warm_up() { decode(warm_up_steps); }
+
+  // The token after the prompt and those that follow, to compare what devices and forms of kernels compute.
+  std::string tokens(int count) {
+    feed_prompt();
+    std::string text = fmt::format("{}", first_token_);
+    for (int i = 0; i < count; ++i) text += fmt::format(" {}", session_.run("decode", {}).get("token").item());
+    return text;
+  }
 
   std::vector<KernelTime> profile(const std::string& entry) {
     session_.set_profiling(entry, true);
@@ -135,6 +142,7 @@ class Decoding {
   static constexpr int warm_up_steps = 8;
   int prompt_, chunk_, vocabulary_ = 0;
   std::int64_t bytes_ = 0;
+  double first_token_ = 0;
   Session session_;
 };
 
@@ -145,7 +153,7 @@ void run_bench_llm(const LlmOptions& options) {
   GpuClock clock(device);
   auto json = nlohmann::ordered_json::array();
   Ceilings ceilings;
-  if (options.profile && !options.json) {
+  if (options.profile) {
     clock.warm();
     ceilings = measure_ceilings(device);
   }
@@ -194,7 +202,8 @@ void run_bench_llm(const LlmOptions& options) {
                         {"prompt_seconds", prompt},
                         {"compile_seconds", decoding.compile_seconds},
                         {"fill_seconds", decoding.fill_seconds},
-                        {"clock", slowest_clock}});
+                        {"clock", slowest_clock},
+                        {"tokens", decoding.tokens(options.tokens)}});
         if (peer)
           json.back().update({{"llama_cpp_tokens_per_second", 1 / median(peer_steps)},
                               {"llama_cpp_best_tokens_per_second", 1 / least(peer_steps)},
@@ -211,10 +220,15 @@ void run_bench_llm(const LlmOptions& options) {
                      median(peer_steps) / step, least(peer_steps) * best, median(peer_prompts) / prompt);
         std::fflush(stdout);
       }
-      if (!options.profile || options.json) continue;
+      if (!options.profile) continue;
+      if (options.json) json.back()["profile"] = {{"ceilings", ceilings.json()}};
       for (const char* entry : {"prefill", "decode"}) {
         clock.warm();
-        fmt::print("{}:\n{}", entry, profile_table(decoding.profile(entry), ceilings, true));
+        const std::vector<KernelTime> times = decoding.profile(entry);
+        if (options.json)
+          json.back()["profile"][entry] = profile_json(times, ceilings, true);
+        else
+          fmt::print("{}:\n{}", entry, profile_table(times, ceilings, true));
       }
     }
   if (options.json) fmt::print("{}\n", json.dump(1));

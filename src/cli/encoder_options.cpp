@@ -25,7 +25,10 @@ TextEncoder EncoderFlags::open() const {
   const std::optional<DType> weights = weights_type(loading.weights);
   const std::filesystem::path path = model_path_for(model, weights);
   const Waiting waiting("loading " + model);
-  return TextEncoder::load(path, {.device = loading.chosen_device(), .context = loading.context, .weights = weights});
+  return TextEncoder::load(path, {.device = loading.chosen_device(),
+                                  .context = loading.context,
+                                  .weights = weights,
+                                  .precision = precision_of(loading.precision).value_or(Precision::full)});
 }
 
 std::vector<std::string> read_lines(const std::string& path) {

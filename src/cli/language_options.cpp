@@ -51,6 +51,11 @@ std::optional<DType> weights_type(const std::string& name) {
   return dtype_from_name(name == "int8" ? "i8" : name == "int4" ? "i4" : name);
 }
 
+std::optional<Precision> precision_of(const std::string& name) {
+  if (name.empty()) return std::nullopt;
+  return name == "mixed" ? Precision::mixed_f16 : Precision::full;
+}
+
 void ModelFlags::add_to(CLI::App& command, const std::string& context_help) {
   command.add_option("--device", device, "best, cpu, webgpu, webgpu:NAME or reference")
       ->check(device_name())
@@ -60,6 +65,11 @@ void ModelFlags::add_to(CLI::App& command, const std::string& context_help) {
   command
       .add_option("--weights", weights, "Type of the weights: f32, f16, bf16, int8 or int4; by default as in the file")
       ->check(one_of({"f32", "f16", "bf16", "int8", "int4"}));
+  command
+      .add_option("--precision", precision,
+                  "full, or mixed: products of many tokens round their operands to f16. By default full, but mixed for "
+                  "models that predict tokens, with weights in f16, on a GPU that multiplies f16 matrices")
+      ->check(one_of({"full", "mixed"}));
   command.add_option("--context", context, context_help)->check(whole_number(1, token_limit));
 }
 
@@ -81,6 +91,7 @@ Device ModelFlags::chosen_device() const { return threads > 0 ? Device::cpu(thre
 
 LanguageModelOptions DecoderFlags::options() const {
   LanguageModelOptions options{.device = chosen_device(), .context = context, .weights = weights_type(weights)};
+  options.precision = precision_of(precision);
   options.cache = weights_type(cache);
   return options;
 }

@@ -19,9 +19,12 @@ inline constexpr const char* model_help =
 /// The weight or cache type that a user names; empty for an empty name.
 std::optional<DType> weights_type(const std::string& name);
 
+/// A precision by its name for users; none for an empty name.
+std::optional<Precision> precision_of(const std::string& name);
+
 /// Flags that say how a model is loaded.
 struct ModelFlags {
-  std::string device = "best", weights;
+  std::string device = "best", weights, precision;
   int context = 0, threads = 0;
 
   void add_to(CLI::App& command, const std::string& context_help);

@@ -38,6 +38,7 @@ struct PerplexityCommand {
       const nlohmann::ordered_json report{{"model", model},
                                           {"file", file},
                                           {"weights", flags.weights.empty() ? "file" : flags.weights},
+                                          {"precision", flags.precision.empty() ? "usual" : flags.precision},
                                           {"perplexity", result.value},
                                           {"tokens", result.tokens},
                                           {"context", opened.context()},

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <fmt/format.h>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <regex>
 
 #include <jerboa/backend/webgpu.h>
@@ -95,8 +96,18 @@ double share_of_ceiling(const Row& row, const Ceilings& ceilings) {
   return std::max(share(row.operations, operations), share(row.bytes, ceilings.bytes));
 }
 
+double total_seconds(const std::vector<KernelTime>& times) {
+  double total = 0;
+  for (const KernelTime& time : times) total += time.seconds;
+  return total;
+}
+
 std::string rate(double amount, double seconds) {
   return amount > 0 && seconds > 0 ? fmt::format("{:.2f}", amount / seconds * tera) : std::string();
+}
+
+void add_known(nlohmann::ordered_json& object, const char* name, double value) {
+  if (value > 0) object[name] = value;
 }
 
 }  // namespace
@@ -106,6 +117,14 @@ std::string Ceilings::str() const {
   std::string text = fmt::format("ceilings: products of f32 {:.1f} TFLOP/s", f32_operations * tera);
   if (f16_operations > 0) text += fmt::format(", of f16 {:.1f} TFLOP/s", f16_operations * tera);
   return text + fmt::format("; copies {:.2f} TB/s\n", bytes * tera);
+}
+
+nlohmann::ordered_json Ceilings::json() const {
+  auto object = nlohmann::ordered_json::object();
+  add_known(object, "f32_teraflops", f32_operations * tera);
+  add_known(object, "f16_teraflops", f16_operations * tera);
+  add_known(object, "terabytes_per_second", bytes * tera);
+  return object;
 }
 
 Ceilings measure_ceilings(const Device& device) {
@@ -118,8 +137,7 @@ Ceilings measure_ceilings(const Device& device) {
 }
 
 std::string profile_table(const std::vector<KernelTime>& times, const Ceilings& ceilings, bool by_label) {
-  double total = 0;
-  for (const KernelTime& time : times) total += time.seconds;
+  const double total = total_seconds(times);
   std::string text = fmt::format("{:>8} {:>10} {:>9} {:>6} {:>8} {:>6} {:>7}  {}\n", "calls", "ms", "us each", "share",
                                  "TFLOP/s", "TB/s", "ceiling", "kernel");
   for (const Row& row : rows_of(times, by_label)) {
@@ -130,6 +148,21 @@ std::string profile_table(const std::vector<KernelTime>& times, const Ceilings& 
                         share > 0 ? fmt::format("{:.0f} %", share * 100) : "", row.name);
   }
   return text + fmt::format("{:>8} {:>10.3f}\n", times.size(), total * 1e3);
+}
+
+nlohmann::ordered_json profile_json(const std::vector<KernelTime>& times, const Ceilings& ceilings, bool by_label) {
+  const double total = total_seconds(times);
+  auto list = nlohmann::ordered_json::array();
+  for (const Row& row : rows_of(times, by_label)) {
+    auto& kernel = list.emplace_back(
+        nlohmann::ordered_json{{"kernel", row.name}, {"calls", row.calls}, {"milliseconds", row.seconds * 1e3}});
+    if (row.seconds == 0) continue;
+    kernel["share"] = row.seconds / total;
+    add_known(kernel, "teraflops", row.operations / row.seconds * tera);
+    add_known(kernel, "terabytes_per_second", row.bytes / row.seconds * tera);
+    add_known(kernel, "share_of_ceiling", share_of_ceiling(row, ceilings));
+  }
+  return list;
 }
 
 }  // namespace jerboa::cli

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,8 @@ struct Ceilings {
   double bytes = 0;           ///< a large copy, reads and writes together
 
   std::string str() const;
+  /// In TFLOP/s and TB/s; those that were not measured are left out.
+  nlohmann::ordered_json json() const;
 };
 
 /// Measured by the device's own clock, with the kernels that any graph gets, after the device has warmed up. GPUs only.
@@ -24,5 +27,7 @@ Ceilings measure_ceilings(const Device& device);
 /// and memory ceilings. `by_label`: kernels of one kind get separate rows if their labels differ in more than a layer's
 /// number.
 std::string profile_table(const std::vector<KernelTime>& times, const Ceilings& ceilings, bool by_label);
+/// The same as a list of objects, without the rates that are unknown.
+nlohmann::ordered_json profile_json(const std::vector<KernelTime>& times, const Ceilings& ceilings, bool by_label);
 
 }  // namespace jerboa::cli

@@ -15,8 +15,13 @@ struct TorchRun {
   double seconds = 1;
 };
 
-/// The duration in seconds of each run of a workload in PyTorch, in a separate process. Throws Error if Python or
+struct TorchSamples {
+  std::vector<double> seconds;  ///< of each run
+  double clock = 1;             ///< a GPU's speed afterwards, as a fraction of the best that the process has seen
+};
+
+/// Measures a workload in PyTorch, in a separate process, once it no longer gets faster. Throws Error if Python or
 /// PyTorch is missing or fails, even if it has measured some runs by then.
-std::vector<double> torch_samples(const TorchRun& run);
+TorchSamples torch_samples(const TorchRun& run);
 
 }  // namespace jerboa::cli

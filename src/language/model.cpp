@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "language/entries_ahead.h"
+#include "language/half_range.h"
 #include "language/model_files.h"
 #include "language/storage_bytes.h"
 #include "steps/cache_graphs.h"
@@ -65,20 +66,20 @@ std::shared_ptr<Model> Model::load(detail::ModelFiles files, const LanguageModel
   const Device device = options.device ? *options.device : Device::best();
   const DType type = options.weights.value_or(files.usual_weights);
   const bool mixes = type == DType::f16 && multiplies_f16_matrices(device);
-  auto plan = std::make_unique<const ModelPlan>(
-      std::move(files.config),
-      PlanOptions{.weights = type,
-                  .cache = options.cache,
-                  .precision = options.precision.value_or(mixes ? Precision::mixed_f16 : Precision::full),
-                  .context = options.context,
-                  .chunk = options.chunk,
-                  .sequences = options.sequences,
-                  .block = options.block,
-                  .cache_tokens = options.cache_tokens,
-                  .pipelined = options.pipelined,
-                  .device_sampling = options.device_sampling,
-                  .deterministic = options.deterministic,
-                  .is_gpu = is_gpu(device)});
+  const Precision precision = options.precision.value_or(mixes ? Precision::mixed_f16 : Precision::full);
+  const PlanOptions chosen{.weights = type,
+                           .cache = options.cache,
+                           .precision = precision,
+                           .context = options.context,
+                           .chunk = options.chunk,
+                           .sequences = options.sequences,
+                           .block = options.block,
+                           .cache_tokens = options.cache_tokens,
+                           .pipelined = options.pipelined,
+                           .device_sampling = options.device_sampling,
+                           .deterministic = options.deterministic,
+                           .is_gpu = is_gpu(device)};
+  auto plan = std::make_unique<const ModelPlan>(std::move(files.config), chosen);
   models::check_params(*files.weights, plan->outline(), family);  // before allocating what config.json asks for
   if (options.before_allocation) options.before_allocation(detail::storage_bytes({&plan->outline()}));
 
@@ -101,6 +102,8 @@ std::shared_ptr<Model> Model::load(detail::ModelFiles files, const LanguageModel
   std::int64_t done = 0;
   const auto put = [&](const models::ParamValues& values) {
     usual.check();
+    if (precision == Precision::mixed_f16)
+      detail::check_fits_halves(model->plan_->outline(), values.name, values.bytes);
     Stopwatch upload;
     if (!values.is_in_place) session.upload_param(values.name, values.bytes);
     seconds.uploading += upload.seconds();

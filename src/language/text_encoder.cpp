@@ -14,6 +14,7 @@
 
 #include "base/parse_json.h"
 #include "language/embedding_modules.h"
+#include "language/half_range.h"
 #include "language/model_files.h"
 #include "language/storage_bytes.h"
 #include "steps/encoder_graph.h"
@@ -79,14 +80,15 @@ Tensor embedding_of(const EmbeddingModules& modules, const Tensor& hidden, const
 }
 
 Graph text_graph(const models::Config& config, const EmbeddingModules& modules, const Dim& batch, const Dim& time,
-                 DType weights, bool classify) {
+                 DType weights, bool classify, Precision precision = Precision::full) {
   InputSpecs specs = language::encoder_inputs(config, batch, time);
   if (!classify && !modules.include_prompt) specs.push_back({"skipped", {batch}, DType::i32});
-  return forward_graph(specs, [&](const Inputs& in) {
+  const auto results_of = [&](const Inputs& in) {
     const auto results = models::family_of(config).encode(config, {.tensors = in.all(), .weights = weights});
     if (classify) return results.at("logits");
     return embedding_of(modules, results.at("hidden"), in);
-  });
+  };
+  return forward_graph(specs, results_of, {}, precision);
 }
 
 DType checked_weights(DType weights) {
@@ -167,6 +169,8 @@ TextEncoder TextEncoder::load(const std::filesystem::path& path, const TextEncod
   session.declare(whole);
   models::for_each_param(*files.weights, model_graph, family,
                          [&](const models::ParamValues& values) {
+                           if (options.precision == Precision::mixed_f16)
+                             detail::check_fits_halves(own, values.name, values.bytes);
                            if (!values.is_in_place) session.upload_param(values.name, values.bytes);
                          },
                          {.memory = [&](const std::string& name) { return session.overwrite_param(name); }});
@@ -175,6 +179,7 @@ TextEncoder TextEncoder::load(const std::filesystem::path& path, const TextEncod
   TextEncoder encoder(std::move(session), std::move(files.tokenizer), std::move(files.config));
   encoder.tokenizer_.set_truncation(Truncation{.max_length = static_cast<std::size_t>(context)});
   encoder.weights_ = weights;
+  encoder.precision_ = options.precision;
   encoder.context_ = context;
   encoder.batch_tokens_ = batch_tokens_for(device);
   encoder.dimensions_ = whole.shape(whole.outputs.at(0).tensor).back().upper_bound();
@@ -209,7 +214,8 @@ std::string TextEncoder::entry_for(std::int64_t time, bool classify) {
   std::string entry = fmt::format("{} {}", classify ? "classify" : "embed", most);
   if (session_.has_entry(entry)) return entry;
   const Dim batch = Dim::symbol("B", std::max<std::int64_t>(1, batch_tokens_ / most));
-  session_.add_entry(entry, text_graph(config_, *modules_, batch, Dim::symbol("T", most), weights_, classify));
+  session_.add_entry(entry,
+                     text_graph(config_, *modules_, batch, Dim::symbol("T", most), weights_, classify, precision_));
   return entry;
 }
 

@@ -154,6 +154,12 @@ LoadReport Session::load(const std::filesystem::path& path, LoadOptions options)
   // Everything is read before anything changes: the file may have been truncated since it was opened.
   for (const std::string& name : expected)
     if (stored.contains(name)) stored.view(name);
+  for (const std::string& name : report.loaded) {
+    const Slot& slot = shared_->slots.at(name);
+    const TensorView& view = stored.view(stored_name(name, slot.storage == Storage::param));
+    if (const std::string why = detail::why_unusable(name, slot.type.dtype, view.bytes); !why.empty())
+      throw FileError(fmt::format("{}: {}", file.string(), why));
+  }
   shared_->seed = opened.second;
   shared_->loaded_file = file.string();
   shared_->waiting.clear();

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstring>
 #include <fmt/format.h>
 
 #include <jerboa/base/error.h>
@@ -7,6 +8,7 @@
 #include <jerboa/ops/ops.h>
 #include <jerboa/runtime/session.h>
 #include <jerboa/transform/half_copies.h>
+#include <jerboa/transform/loss_scaling.h>
 
 #include "compile/initialize.h"
 #include "compile/stored_type.h"
@@ -85,9 +87,19 @@ void check_waiting(const std::string& file, const TensorInfo& tensor, const Wait
       to_shape(waiting.shape) != tensor.type.shape)
     throw FileError(fmt::format("{}: {} is {}{} but the session's is {}", file, tensor.name, to_string(waiting.type),
                                 to_string(waiting.shape), to_string(tensor.type)));
+  if (const std::string why = detail::why_unusable(tensor.name, tensor.type.dtype, waiting.bytes); !why.empty())
+    throw FileError(fmt::format("{}: {}", file, why));
 }
 
 }  // namespace
+
+std::string detail::why_unusable(const std::string& state, DType dtype, std::span<const std::byte> bytes) {
+  float scale = 0;
+  if (state != loss_scale_state || dtype != DType::f32 || bytes.size() != sizeof scale) return {};
+  std::memcpy(&scale, bytes.data(), sizeof scale);
+  if (is_loss_scale(scale)) return {};
+  return fmt::format("{} is {}, which a loss cannot be scaled by", state, scale);
+}
 
 std::string detail::listed(const std::vector<std::string>& names) {
   constexpr std::size_t most = 12;
@@ -570,6 +582,8 @@ HostTensor Session::download_state(const std::string& name) const {
 void Session::upload_state(const std::string& name, const HostTensor& values) {
   const std::lock_guard lock(*shared_->mutex);
   check_fits(name, shared_->find(name, "state", Storage::state).type, values);
+  if (const std::string why = detail::why_unusable(name, values.dtype(), values.bytes()); !why.empty())
+    throw UsageError(why);
   shared_->upload(name, values.bytes());
 }
 
@@ -581,6 +595,13 @@ std::shared_ptr<DeviceTensor> Session::storage(const std::string& name) const {
         fmt::format("no parameter or state is named {}; available: {}", name, detail::listed(keys(shared_->slots))));
   shared_->fill_all();
   return found->second.memory;
+}
+
+void Session::parameter_changed(const std::string& name) {
+  const std::lock_guard lock(*shared_->mutex);
+  const std::shared_ptr<DeviceTensor> memory = shared_->find(name, "parameter", Storage::param).memory;
+  for (const auto& [other, slot] : shared_->slots)  // a tied parameter's memory is another's
+    if (slot.storage == Storage::param && slot.memory == memory) shared_->forget_copy(other);
 }
 
 std::vector<std::string> Session::param_names() const {

@@ -4,6 +4,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,9 @@ namespace jerboa {
 namespace detail {
 /// "a, b and 3 more", or "none": for errors that list the known names.
 std::string listed(const std::vector<std::string>& names);
+/// What is wrong with these values of a state, "loss_scale is inf, …"; empty if they are for any other tensor, or
+/// right.
+std::string why_unusable(const std::string& state, DType dtype, std::span<const std::byte> bytes);
 }  // namespace detail
 
 // A persistent tensor.

@@ -73,6 +73,7 @@ TextEncoder& LoadedModel::encoder() {
   encoder_ = TextEncoder::load(served_.path, {.device = options_.device,
                                               .context = options_.context,
                                               .weights = options_.weights,
+                                              .precision = options_.precision.value_or(Precision::full),
                                               .before_allocation = reserve_once});
   return *encoder_;
 }

@@ -143,10 +143,11 @@ Graph score_graph(const GraphSettings& settings, int time, int table) {
   const Dim length = Dim::symbol("T", time);
   InputSpecs specs = text_specs(settings, 1, length, table);
   specs.push_back({"targets", {1, length}, DType::i32});
-  return forward_graph(specs, [&](const Inputs& in) {
+  const auto scores = [&](const Inputs& in) {
     const Tensor all = log_softmax(decoder_logits(settings, in, in["ids"], time, 0));
     return squeeze(take_along_axis(all, unsqueeze(in["targets"], {-1})), {-1});
-  });
+  };
+  return forward_graph(specs, scores, {}, settings.precision);
 }
 
 }  // namespace jerboa::language

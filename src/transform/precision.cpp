@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <vector>
 
 #include <jerboa/transform/precision.h>
 
@@ -12,10 +13,18 @@ namespace {
 
 class MixedPrecision {
  public:
-  explicit MixedPrecision(const Graph& from) : from_(from), rewriter_(from, to_) {}
+  explicit MixedPrecision(const Graph& from)
+      : from_(from),
+        rewriter_(from, to_),
+        narrow_(from.nodes.size()),
+        is_half_(from.tensors.size()),
+        read_as_half_(from.tensors.size()) {}
 
   Graph run() {
-    for (const Node& node : from_.nodes) rewrite(node);
+    find_what_can_be_narrow();
+    widen_what_only_wide_ops_read();
+    narrow_what_moves_halves();
+    for (std::size_t i = 0; i < from_.nodes.size(); ++i) rewrite(from_.nodes[i], narrow_[i]);
     for (const auto& [name, tensor] : from_.outputs) to_.outputs.push_back({name, as_written(tensor)});
     for (const auto& [name, tensor] : from_.captures) to_.captures.push_back({name, as_written(tensor)});
     for (const auto& [target, value] : from_.updates) to_.updates.push_back({rewriter_.at(target), as_written(value)});
@@ -23,11 +32,43 @@ class MixedPrecision {
   }
 
  private:
-  void rewrite(const Node& node) {
+  void find_what_can_be_narrow() {
+    for (std::size_t i = 0; i < from_.nodes.size(); ++i) {
+      const Node& node = from_.nodes[i];
+      if (node.inputs.empty()) continue;
+      narrow_[i] = (has(node.op, Trait::Half) && is_float32(node)) || (has(node.op, Trait::KeepsHalf) && follows(node));
+      for (const TensorId output : node.outputs) is_half_[static_cast<std::size_t>(output)] = narrow_[i];
+    }
+  }
+
+  // What ends in a reduction, a loss or another op in f32 is computed in f32 from the product on: the square of a
+  // result that f16 holds may be more than f16 holds.
+  void widen_what_only_wide_ops_read() {
+    for (std::size_t i = from_.nodes.size(); i-- > 0;) {
+      const Node& node = from_.nodes[i];
+      const auto is_read_as_half = [&](TensorId id) { return read_as_half_[static_cast<std::size_t>(id)]; };
+      if (has(node.op, Trait::KeepsHalf) && std::none_of(node.outputs.begin(), node.outputs.end(), is_read_as_half))
+        narrow_[i] = false;
+      const bool rounds = node.op == Op::cast && from_.type(node.outputs[0]).dtype == DType::f16;
+      if (!narrow_[i] && !rounds) continue;
+      for (const TensorId input : node.inputs)
+        if (input != no_tensor) read_as_half_[static_cast<std::size_t>(input)] = true;
+    }
+  }
+
+  // What computes nothing loses nothing in f16, whoever reads it.
+  void narrow_what_moves_halves() {
+    for (std::size_t i = 0; i < from_.nodes.size(); ++i) {
+      const Node& node = from_.nodes[i];
+      const bool moves = info(node.op).lowering == Lowering::View || has(node.op, Trait::Moves);
+      if (moves && has(node.op, Trait::KeepsHalf)) narrow_[i] = follows(node);
+      for (const TensorId output : node.outputs) is_half_[static_cast<std::size_t>(output)] = narrow_[i];
+    }
+  }
+
+  void rewrite(const Node& node, bool narrow) {
     const std::size_t before = to_.tensors.size();
     if (node.inputs.empty()) return rewriter_.copy(node);
-    const bool narrow =
-        (has(node.op, Trait::Half) && is_float32(node)) || (has(node.op, Trait::KeepsHalf) && narrows(node));
     std::vector<TensorId> inputs;
     for (std::size_t i = 0; i < node.inputs.size(); ++i)
       inputs.push_back(narrow && is_float_operand(node, i) ? narrowed(node, i) : as_written(node.inputs[i]));
@@ -56,15 +97,14 @@ class MixedPrecision {
     return from_.tensor(id).storage == Storage::state;
   }
 
-  bool narrows(const Node& node) const {
+  // Whether an op that keeps halves would be given some, and nothing wider.
+  bool follows(const Node& node) const {
     bool any = false;
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
       if (!is_float_operand(node, i)) continue;
-      const TensorId now = rewriter_.at(node.inputs[i]);
-      const DType written = from_.type(node.inputs[i]).dtype;
-      if (written == DType::f32 && to_.type(now).dtype == DType::f16)
+      if (is_half_[static_cast<std::size_t>(node.inputs[i])])
         any = true;
-      else if (written != DType::f32 || !adapts(now))
+      else if (from_.type(node.inputs[i]).dtype != DType::f32 || !adapts(node.inputs[i]))
         return false;
     }
     return any;
@@ -72,7 +112,7 @@ class MixedPrecision {
 
   // Parameters and constants do not influence the type of ops that combine them with an activation.
   bool adapts(TensorId id) const {
-    const Node& made = to_.producer(id);
+    const Node& made = from_.producer(id);
     if (info(made.op).lowering == Lowering::View) return adapts(made.inputs[0]);
     return made.op == Op::const_scalar || made.op == Op::param_input || made.op == Op::constant;
   }
@@ -123,6 +163,8 @@ class MixedPrecision {
   const Graph& from_;
   Graph to_;
   detail::GraphRewriter rewriter_;
+  std::vector<bool> narrow_;                  // by node
+  std::vector<bool> is_half_, read_as_half_;  // by tensor: whether it can be f16, and whether an op takes it as f16
   std::map<std::pair<TensorId, DType>, TensorId> casts_;
 };
 

@@ -66,8 +66,9 @@ TEST_F(CommandsTest, EmbedsComparesAndSearches) {
   double squares = 0;
   for (const double value : vectors[0]["embedding"]) squares += value * value;
   EXPECT_NEAR(squares, 1, 1e-5);
-  EXPECT_EQ(output({"embed", encoder, "abc", "--json", "--device", "cpu"}),
-            output({"embed", encoder, "abc", "--device", "cpu"}));
+  const std::string vector = output({"embed", encoder, "abc", "--device", "cpu"});
+  EXPECT_EQ(output({"embed", encoder, "abc", "--json", "--device", "cpu"}), vector);
+  EXPECT_NE(output({"embed", encoder, "abc", "--precision", "mixed", "--device", "cpu"}), vector);
   std::istringstream text(output({"embed", encoder, "--format", "text", "-f", "-", "--device", "cpu"}, "abc\n"));
   for (const double value : vectors[0]["embedding"]) {
     double printed = 0;
@@ -122,6 +123,15 @@ TEST_F(CommandsTest, MeasuresPerplexity) {
   const auto of_input = Json::parse(output({"perplexity", model_.name(), "-f", "-", "--device", "cpu", "--json"},
                                            "some text that nobody trained it on"));
   EXPECT_EQ(of_input["perplexity"], result["perplexity"]);
+  const auto perplexity_in = [&](const std::string& precision) {
+    auto chosen = arguments;
+    chosen.insert(chosen.end(), {"--precision", precision});
+    return Json::parse(output(chosen))["perplexity"].get<double>();
+  };
+  EXPECT_EQ(perplexity_in("full"), result["perplexity"]);
+  const double mixed = perplexity_in("mixed");
+  EXPECT_NE(mixed, result["perplexity"]);
+  EXPECT_NEAR(mixed, result["perplexity"], 0.01 * mixed);
 }
 
 TEST_F(CommandsTest, ConvertsAndQuantises) {

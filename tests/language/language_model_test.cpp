@@ -79,6 +79,38 @@ TEST(LanguageModel, FeedsPromptsInMixedPrecision) {
   }
 }
 
+// f16 need not hold what a model computes whose weights are in bf16, so that is a user's choice.
+TEST(LanguageModel, FeedsPromptsToWeightsInBf16InMixedPrecisionOnRequest) {
+  const ModelFolder folder("qwen2");
+  const std::vector<float> wanted = folder.open({.precision = Precision::full}).next_logits(folder.prompt());
+  EXPECT_EQ(folder.open().next_logits(folder.prompt()), wanted);
+  std::vector<float> error = folder.open({.precision = Precision::mixed_f16}).next_logits(folder.prompt());
+  EXPECT_NE(error, wanted);
+  for (std::size_t i = 0; i < error.size(); ++i) error[i] -= wanted[i];
+  EXPECT_LT(rms(error), 5e-3 * rms(wanted));
+}
+
+TEST(LanguageModel, RefusesMixedPrecisionForWeightsThatF16DoesNotHold) {
+  const ModelFolder folder("qwen2");
+  const std::string large = "model.layers.0.mlp.up_proj.weight";
+  const SafeTensors source = SafeTensors::open(folder.path());
+  std::vector<TensorView> tensors;
+  std::vector<std::byte> values;
+  for (const std::string& name : source.names()) {
+    tensors.push_back(source.view(name));
+    if (name != large) continue;
+    values.assign(tensors.back().bytes.begin(), tensors.back().bytes.end());
+    values[3] = std::byte{0xc7};  // -65536 in bf16
+    values[2] = std::byte{0x80};
+    tensors.back().bytes = values;
+  }
+  const ModelFolder other("qwen2");
+  write_safetensors(other.path() / "model.safetensors", tensors, source.metadata());
+  expect_error<UsageError>([&] { other.open({.precision = Precision::mixed_f16}); },
+                           large + " holds larger numbers than f16");
+  EXPECT_NO_THROW(other.open({.precision = Precision::full}));
+}
+
 TEST(LanguageModel, TakesWeightsAsTheFileHasThem) {
   const auto type_of = [](const char* family) {
     const ModelFolder folder(family);

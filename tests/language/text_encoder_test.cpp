@@ -123,6 +123,14 @@ TEST_P(GoldenEmbeddings, AreTheMeansThatTransformersComputes) {
   expect_near(found.values, to_f32(folder.golden().view("pooled")), 1e-4);
 }
 
+TEST(TextEncoder, MultipliesInMixedPrecisionOnRequest) {
+  const EncoderFolder folder("bert");
+  const Embeddings full = folder.open().embed(folder.texts());
+  const Embeddings mixed = folder.open({.precision = Precision::mixed_f16}).embed(folder.texts());
+  EXPECT_NE(mixed.values, full.values);
+  expect_near(mixed.values, full.values, 5e-3);
+}
+
 TEST(TextEncoder, EncodesTextsOfABatchAsItDoesAlone) {
   const EncoderFolder folder("bert");
   auto encoder = folder.open();

@@ -20,7 +20,13 @@ make_programs() {
     verify*) echo "2 passed, 0 failed" ;;
     *large*) echo "jerboa: A GPU is out of memory allocating \"lm_head\"" >&2; exit 1 ;;
     *broken*) echo "jerboa: no such kernel" >&2; exit 1 ;;
-    "bench llm"*) printf "[\n {\n  \"model\": \"small\"\n }\n]\n" ;;
+    "bench llm"*)
+      case "${JERBOA_PERSISTENT:-}" in
+        1) dispatches=${DISPATCHES:-1} tokens=${TOKENS:-"$(seq -s " " 20)"} ;;
+        *) dispatches=170 tokens=$(seq -s " " 20) ;;
+      esac
+      printf "[\n {\n  \"decode_dispatches\": $dispatches,\n  \"tokens\": \"$tokens\",\n"
+      printf "  \"model\": \"small\"\n }\n]\n" ;;
     *) printf "[\n {\n  \"work\": \"tiny\"\n }\n]\n" ;;
   esac'
   local name
@@ -60,6 +66,13 @@ expect passes "a driver that crashes in the end" "0 failures"
 LLM_MODELS="large small" expect passes "a model that is too large" '"skipped":"jerboa: A GPU is out of memory'
 grep -qF '"model": "small"' "$work/record.json" || { echo "the other model is not in the record"; failed=1; }
 LLM_MODELS="broken small" expect fails "a model that does not run" "1 failures"
+expect passes "one dispatch" "the first 20 of 20 tokens are equal"
+grep -qF '"name":"tokens in one dispatch","exit":0' "$work/record.json" || { echo "the tokens are not in the record"; failed=1; }
+TOKENS="$(seq -s " " 17) 3 3 3" expect passes "one dispatch with other roundings" "the first 17 of 20 tokens are equal"
+TOKENS="1 2 3 5 5" expect fails "one dispatch with other tokens" "failed: the first 3 of 5 tokens are equal"
+TOKENS=" " expect fails "one dispatch without tokens" "failed: the first 0 of 0 tokens are equal"
+DISPATCHES=170 expect passes "a device that keeps dispatches" "not compared: a token stays 170 dispatches"
+PERSISTENT_MODEL=broken expect fails "one dispatch that fails" "failed: jerboa: no such kernel"
 export GPU="llvmpipe (LLVM 15.0.6, 128 bits) (CPU, llvmpipe: Mesa)"
 expect fails "a software driver" "this machine has no GPU"
 SOFTWARE=1 expect passes "a software driver that was asked for" "0 failures"

@@ -33,6 +33,38 @@ TEST(MixedPrecision, NarrowsOnlyProductsAndTheirConsumers) {
   }
 }
 
+// The square of a result that f16 holds may be more than f16 holds.
+TEST(MixedPrecision, ComputesInFullPrecisionWhatNoProductReads) {
+  const Graph mixed = with_precision(
+      trace([] {
+        const Tensor product = matmul(tensor_input("x", {4, 8}), param_input("w", {8, 6})).named("product");
+        const Tensor parts = unsqueeze(reshape(product, {2, 2, 6}), {0}).named("parts");
+        const Tensor shifted = (parts + param_input("bias", {6})).named("shifted");
+        const Tensor square = reshape((shifted * shifted).named("square"), {24}).named("squares");
+        const Tensor active = gelu(product).named("active");
+        output("next", matmul(active, param_input("v", {6, 3})));
+        output("loss", mean(square) + mean(active));
+      }),
+      Precision::mixed_f16);
+  verify(mixed);
+  for (const char* name : {"product", "parts", "active"}) EXPECT_EQ(type_of(mixed, name), DType::f16) << name;
+  for (const char* name : {"shifted", "square", "squares"}) EXPECT_EQ(type_of(mixed, name), DType::f32) << name;
+}
+
+TEST(MixedPrecision, KeepsInHalfPrecisionWhatIsRoundedToItAnyway) {
+  for (const DType cache : {DType::f16, DType::f32}) {
+    const Graph mixed = with_precision(
+        trace([&] {
+          const Tensor keys = rope(matmul(tensor_input("x", {1, 2, 4, 8}), param_input("w", {8, 8}))).named("keys");
+          const Tensor kept = state_input("cache", {1, 2, 16, 8}, cache);
+          update(kept, cache_append(kept, cast(keys, cache), tensor_input("positions", {1, 4}, DType::i32)));
+        }),
+        Precision::mixed_f16);
+    verify(mixed);
+    EXPECT_EQ(type_of(mixed, "keys"), cache);
+  }
+}
+
 TEST(MixedPrecision, LeavesAGraphInFullPrecisionAsItIs) {
   const Graph graph = block();
   EXPECT_EQ(to_json(with_precision(graph, Precision::full)), to_json(graph));

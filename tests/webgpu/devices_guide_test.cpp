@@ -62,6 +62,8 @@ TEST(DevicesGuide, Handles) {
   };
   EXPECT_NE(find().first, nullptr);
   EXPECT_NE(find().second, nullptr);
+
+  session.parameter_changed("tok.weight");
 }
 
 TEST(DevicesGuide, Profiles) {

@@ -136,7 +136,8 @@ TEST(PersistentDispatch, HidesNoneOfItsNames) {
 class Changed {
  public:
   template <class Change>
-  Changed(const Graph& graph, const Change& change) : device_(device_with(phase_target(1))), inputs_(inputs_of(graph)) {
+  Changed(const Graph& graph, const Change& change, const Target& device_target = phase_target(1))
+      : device_(device_with(device_target)), inputs_(inputs_of(graph)) {
     const Target& target = webgpu_target(device_.backend());
     program_ = lower(graph, target);
     emit_wgsl(program_, target);
@@ -180,6 +181,26 @@ TEST(PersistentDispatch, KeepsDispatchesIfTheDriverDoesNotCompileThemAsOne) {
     const HostTensor computed = changed.run()->read("y");
     for (std::int64_t i = 0; i < wanted.size(); ++i) ASSERT_NEAR(computed.number(i), wanted.number(i), 1e-4);
   }
+}
+
+// Threads of a subgroup exchange values after they have waited for different words.
+TEST(PersistentDispatch, IsRefusedIfThreadsOfASubgroupDoNotMeetAfterWaiting) {
+  const auto steps_with = [](const std::string& met) {
+    Changed changed(
+        chain_graph(5, 64),
+        [&](PersistentDispatch& dispatch) {
+          std::string& source = dispatch.shader.source;
+          const std::string all = "subgroupAdd(select(0u, 1u, is_right))";
+          const std::size_t at = source.find(all);
+          ASSERT_NE(at, std::string::npos);
+          source.replace(at, all.size(), met);
+        },
+        phase_target(1, 32));
+    return std::pair(changed.executable().kernel_count(), static_cast<int>(changed.steps()));
+  };
+  EXPECT_EQ(steps_with("subgroupAdd(select(0u, 1u, is_right))").first, 1);
+  const auto [kernels, steps] = steps_with("subgroupAdd(select(0u, 1u, is_right && lane % 4u != 3u))");
+  EXPECT_EQ(kernels, steps);
 }
 
 // As if workgroups had timed out.

@@ -15,8 +15,8 @@ struct LanguageModelOptions {
   /// The type that matrices are stored in: f32, f16, bf16, or i8 and i4, quantised; by default the file's type.
   std::optional<DType> weights = {};
   /// The precision of prompts, and of steps of more than a few texts. By default mixed_f16 for weights in f16 on a GPU
-  /// that multiplies f16 matrices, otherwise full. Steps of a few texts are memory-bound, so they are always computed
-  /// in full precision.
+  /// that multiplies f16 matrices, otherwise full: the range of f16 need not hold the activations of models whose
+  /// weights are bf16. Steps of a few texts are memory-bound, so they are always computed in full precision.
   std::optional<Precision> precision = {};
   /// The most sequences computed at once; 0: 64 on a GPU, 16 on the CPU, but fewer if a model has large recurrent
   /// states.

@@ -15,6 +15,7 @@
 #include <jerboa/models/config.h>
 #include <jerboa/runtime/session.h>
 #include <jerboa/text/tokenizer.h>
+#include <jerboa/transform/precision.h>
 
 namespace jerboa {
 namespace detail {
@@ -26,6 +27,8 @@ struct TextEncoderOptions {
   int context = 0;  ///< the maximum length of a text in tokens; 0: as the folder says. Longer texts are truncated
   /// The type that matrices are stored in: f32, f16, bf16, or i8 and i4, quantised; by default the file's type.
   std::optional<DType> weights = {};
+  /// mixed_f16 rounds the operands of products to f16: faster on a GPU that multiplies f16 matrices.
+  Precision precision = Precision::full;
   /// Called before anything is allocated, with the bytes of all weights; it may throw.
   std::function<void(std::int64_t bytes)> before_allocation = {};
 };
@@ -126,6 +129,7 @@ class TextEncoder {
   models::Config config_;
   std::shared_ptr<const detail::EmbeddingModules> modules_;
   DType weights_ = DType::f32;
+  Precision precision_ = Precision::full;
   int context_ = 0;
   std::int64_t batch_tokens_ = 0, dimensions_ = 0;
   std::vector<std::string> classes_;

@@ -143,8 +143,12 @@ class Session {
   TensorMap download_param_grads() const;
   HostTensor download_state(const std::string& name) const;
   void upload_state(const std::string& name, const HostTensor& values);
-  /// The device memory of a parameter or state, for code that uses the device directly (webgpu_buffer).
+  /// The device memory of a parameter or state, for code that uses the device directly (webgpu_buffer). After such code
+  /// has written to a parameter, call parameter_changed.
   std::shared_ptr<DeviceTensor> storage(const std::string& name) const;
+  /// What is made of a parameter's values, the f16 copy that mixed precision multiplies, is made anew before the next
+  /// run. Everything that changes parameters through a session does this by itself.
+  void parameter_changed(const std::string& name);
   std::vector<std::string> param_names() const;
   std::vector<std::string> state_names() const;
 

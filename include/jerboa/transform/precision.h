@@ -16,9 +16,9 @@ enum class Precision : std::uint8_t {
 /// parameters, states, outputs and captures stay as they are, so that checkpoints do not depend on the precision.
 ///
 /// - Products, convolutions and attention take f16 operands and produce f16 results; they accumulate in f32.
-/// - Ops that lose nothing in f16 (moves, binary sums, activations, rotations) stay in f16 if all their operands are
-/// f16,
-///   with parameters and constants cast to match; an f32 operand, such as a residual stream, makes the result f32.
+/// - Ops that lose little by it (binary sums, activations, rotations) stay in f16 if all their operands are f16, with
+/// parameters and constants cast to match, and their result is read as f16, in the end by a product. What only moves
+/// values stays in f16 whoever reads it. An f32 operand, such as a residual stream, makes the result f32.
 /// - Norms, softmax, losses, reductions, exponentials and whatever else is sensitive compute in f32.
 ///
 /// The traits Half and KeepsHalf in the op table mark them.
