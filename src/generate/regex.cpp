@@ -55,8 +55,8 @@ struct Node {
 };
 using NodePtr = std::unique_ptr<Node>;
 
-// What may be empty may be repeated any number of times before a character, so that all of the repetitions in it are
-// open for each of its own.
+// A node that may match the empty text may be repeated any number of times before a character, so the repetitions
+// inside it are open for each of its own.
 NodePtr finished(NodePtr node) {
   const auto is_nullable = [](const NodePtr& part) { return part->is_nullable; };
   const bool all = std::all_of(node->parts.begin(), node->parts.end(), is_nullable);
@@ -68,8 +68,8 @@ NodePtr finished(NodePtr node) {
       node->is_nullable = std::any_of(node->parts.begin(), node->parts.end(), is_nullable);
       break;
     case Node::Kind::repeat: {
-      const std::int64_t own = std::max({std::int64_t{1}, node->counts.min, node->counts.max});
-      node->open = all && node->counts.max != unbounded ? own * node->open : std::max(own, node->open);
+      const std::int64_t repeats = std::max({std::int64_t{1}, node->counts.min, node->counts.max});
+      node->open = all && node->counts.max != unbounded ? repeats * node->open : std::max(repeats, node->open);
       node->is_nullable = all || node->counts.min == 0;
       break;
     }

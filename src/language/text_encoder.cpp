@@ -170,7 +170,7 @@ TextEncoder TextEncoder::load(const std::filesystem::path& path, const TextEncod
   models::for_each_param(*files.weights, model_graph, family,
                          [&](const models::ParamValues& values) {
                            if (options.precision == Precision::mixed_f16)
-                             detail::check_fits_halves(own, values.name, values.bytes);
+                             detail::check_fits_halves(model_graph, values.name, values.bytes);
                            if (!values.is_in_place) session.upload_param(values.name, values.bytes);
                          },
                          {.memory = [&](const std::string& name) { return session.overwrite_param(name); }});

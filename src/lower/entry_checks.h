@@ -2,7 +2,7 @@
 
 #include <jerboa/lower/program_file.h>
 
-// What a host checks of an entry's runs besides the indices among its inputs (lower/input_indices.h).
+// The checks of an entry's runs on a host, besides those of indices among its inputs (lower/input_indices.h).
 namespace jerboa::detail {
 
 /// Whether a tensor is an input that is an optimizer's learning rate, and what is required of it.

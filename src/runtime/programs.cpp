@@ -52,7 +52,7 @@ void Session::save_program(const std::filesystem::path& path) const {
     if (!slot.tied)  // programs refer to the tensor that owns the memory
       file.storage.push_back({name, slot.type.dtype, slot.type.shape, slot.storage == Storage::param, slot.init});
   for (const auto& [name, entry] : entries_) {
-    // What is saved has none of the checks of this session, but those that it was loaded with.
+    // The file has the checks that the programs were loaded with, but none that this session added.
     const bool is_loaded = entry->graph.nodes.empty();
     const auto unchecked =
         entry->checks.any() && !is_loaded ? device_.backend().compile(entry->graph, finder()) : nullptr;

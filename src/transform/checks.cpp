@@ -52,7 +52,7 @@ std::string out_of_range(std::int64_t value, const std::string& tensor, Op op, s
 }
 
 namespace detail {
-// Of what a program computes, pages check only whether it is finite.
+// Pages check only whether computed values are finite.
 constexpr bool has_index_checks = !is_browser_build;
 }  // namespace detail
 

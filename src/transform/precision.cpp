@@ -41,8 +41,8 @@ class MixedPrecision {
     }
   }
 
-  // What ends in a reduction, a loss or another op in f32 is computed in f32 from the product on: the square of a
-  // result that f16 holds may be more than f16 holds.
+  // Chains that end in a reduction, a loss or another op in f32 are computed in f32 from the product on: the square of
+  // a value that fits f16 may overflow it.
   void widen_what_only_wide_ops_read() {
     for (std::size_t i = from_.nodes.size(); i-- > 0;) {
       const Node& node = from_.nodes[i];
@@ -56,7 +56,7 @@ class MixedPrecision {
     }
   }
 
-  // What computes nothing loses nothing in f16, whoever reads it.
+  // Ops that only move values lose nothing in f16, whoever reads them.
   void narrow_what_moves_halves() {
     for (std::size_t i = 0; i < from_.nodes.size(); ++i) {
       const Node& node = from_.nodes[i];

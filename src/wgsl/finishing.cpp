@@ -27,7 +27,7 @@ void write_loop_element(Shader& shader, const KernelSpec& loop, int memory, cons
   for (const Store& store : loop.stores) body.store(store);
 }
 
-// Of the inputs that a result depends on, `value` is the newest; the others are in the state, oldest first.
+// `value` is the newest of the inputs that a result depends on; the others are in the state, oldest first.
 void write_convolved_element(Shader& shader, const KernelSpec& kernel, const std::string& value) {
   const TensorAccess &x = kernel.operands[1], &weight = kernel.operands[2], &next = kernel.results[0];
   const RecurrentTokens tokens(kernel, x, 3, true);

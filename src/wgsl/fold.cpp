@@ -52,7 +52,7 @@ class Folder {
     if (readers.empty()) return;
     const KernelSpec& kernel = kernel_of(part);
     if (in_place && kernel.kind != KernelSpec::Kind::loop) return;
-    // What the part reads in place of its result stays where it is; the result itself is never stored.
+    // Memory that the part reads in place of its result stays where it is; the result itself is never stored.
     const std::set<int> separate = in_place ? memories_of_result(part, result) : std::set<int>();
     std::vector<std::pair<std::size_t, FoldedPart>> changed;
     for (const std::size_t reader : readers) {

@@ -11,8 +11,8 @@ int KernelWriter::workspace(DType dtype, const Dim& elements) {
 }
 
 Dim KernelWriter::operations() const {
-  const Dim own = detail::operations_of(kernel_);
-  return folded_.companion ? own + detail::operations_of(*folded_.companion) : own;
+  const Dim operations = detail::operations_of(kernel_);
+  return folded_.companion ? operations + detail::operations_of(*folded_.companion) : operations;
 }
 
 void KernelWriter::add(Shader shader, const Dim& workgroups, const Dim& operations) {

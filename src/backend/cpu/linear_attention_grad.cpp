@@ -146,7 +146,7 @@ class HeadGradient {
     store(r);
   }
 
-  // Of the chunk's operands, its states and what its tokens write, with which an infinite v comes.
+  // Checks the chunk's operands, its states and what its tokens write, which an infinite v makes infinite.
   bool is_finite(const float* state, const float* u) const {
     const std::int64_t n = chunk_.count, keys = n * p_.key_size, values = n * p_.value_size;
     return std::isfinite(chunk_.log_total[n - 1]) && are_finite(chunk_.beta.data(), n) && are_finite(chunk_.q, keys) &&

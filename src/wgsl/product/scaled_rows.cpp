@@ -9,7 +9,7 @@
 namespace jerboa::wgsl {
 namespace {
 
-// What each instruction of a loop's body depends on.
+// The dependencies of each instruction of a loop's body.
 struct Dependence {
   std::vector<bool> on_element, on_sums;
 
