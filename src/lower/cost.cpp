@@ -15,12 +15,9 @@ Dim attention(const KernelSpec& kernel) {
   return Dim(2) * count * (shape(kernel, 0)[3] + kernel.results[0].shape[3]);
 }
 
-Dim scores_of_gradient(const KernelSpec& kernel) {
-  return scores(shape(kernel, 0), shape(kernel, 1), std::get<AttentionGradAttrs>(kernel.attrs).causal);
-}
-
 Dim attention_grad(const KernelSpec& kernel) {
-  return Dim(2) * scores_of_gradient(kernel) * (Dim(3) * shape(kernel, 0)[3] + Dim(2) * shape(kernel, 2)[3]);
+  const Dim count = scores(shape(kernel, 0), shape(kernel, 1), std::get<AttentionGradAttrs>(kernel.attrs).causal);
+  return Dim(2) * count * (Dim(3) * shape(kernel, 0)[3] + Dim(2) * shape(kernel, 2)[3]);
 }
 
 // A weight [out, in / groups, height, width] is applied at each of the positions [height, width] of [batch, out, …].
@@ -54,10 +51,6 @@ Dim operations_of(const KernelSpec& kernel) {
     case Op::conv2d_weight_grad: return convolution(shape(kernel, 1), kernel.results[0].shape);
     default: return 0;
   }
-}
-
-Dim operations_of_query_gradient(const KernelSpec& kernel) {
-  return scores_of_gradient(kernel) * (Dim(3) * shape(kernel, 0)[3] + shape(kernel, 2)[3]);
 }
 
 }  // namespace jerboa::detail

@@ -9,7 +9,4 @@ namespace jerboa::detail {
 /// counts only the scores that it needs, and its gradient five products, whatever a kernel recomputes.
 Dim operations_of(const KernelSpec& kernel);
 
-/// Those of attention's gradient for the queries; the others are for keys and values. Of what both need, each has half.
-Dim operations_of_query_gradient(const KernelSpec& kernel);
-
 }  // namespace jerboa::detail

@@ -100,7 +100,7 @@ void write_rows(KernelWriter& writer, const Attention& attention, const Attentio
     parts.store_row(shader, "batch", head(i), time(i), "part", lanes.at("top", i), lanes.at("total", i));
     shader.close();
   }
-  writer.add(shader, groups_of(count, threads), writer.operations());
+  writer.add(shader, groups_of(count, threads), all_operations);
   parts.write_combine(writer);
 }
 
@@ -175,7 +175,7 @@ void write_tiles(KernelWriter& writer, const Attention& attention, const Attenti
     }
     shader.close();
   });
-  writer.add(shader, all_tiles * Dim(parts.count()), writer.operations());
+  writer.add(shader, all_tiles * Dim(parts.count()), all_operations);
   parts.write_combine(writer);
 }
 

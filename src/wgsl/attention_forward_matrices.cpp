@@ -41,7 +41,7 @@ class ForwardMatrices {
     take_top_as_reference();
     shader_.close();
     write_results();
-    writer_.add(std::move(shader_), queries_.workgroups(), writer_.operations());
+    writer_.add(std::move(shader_), queries_.workgroups(), all_operations);
   }
 
  private:

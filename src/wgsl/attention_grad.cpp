@@ -3,7 +3,6 @@
 #include <functional>
 
 #include "base/integers.h"
-#include "lower/cost.h"
 #include "wgsl/attention_matrices.h"
 #include "wgsl/attention_tiles.h"
 #include "wgsl/row_reduction.h"
@@ -192,7 +191,7 @@ void write_query_rows(KernelWriter& writer, const AttentionGrad& attention) {
     shader.close();
     shader.close();
   }
-  writer.add(shader, groups_of(count, threads), attention.query_operations);
+  writer.add(shader, groups_of(count, threads), operations_of_queries);
 }
 
 void write_key_rows(KernelWriter& writer, const AttentionGrad& attention, bool wants_dk, bool wants_dv) {
@@ -262,7 +261,7 @@ void write_key_rows(KernelWriter& writer, const AttentionGrad& attention, bool w
     shader.close();
   }
   writer.add_beside(shader, groups_of(count, threads),
-                    wants_dk && wants_dv ? attention.key_operations : floor_divide(attention.key_operations, 2));
+                    OperationShare{operations_of_keys.part, wants_dk && wants_dv ? 5 : 10});
 }
 
 // Whether tensors larger than a binding leave too few bindings to compute both gradients in one shader.
@@ -310,9 +309,7 @@ AttentionGrad::AttentionGrad(const KernelWriter& writer)
       dout(&writer.kernel().operands[5]),
       dq(writer.kernel().results.data()),
       dk(&writer.kernel().results[1]),
-      dv(&writer.kernel().results[2]),
-      query_operations(detail::operations_of_query_gradient(writer.kernel())),
-      key_operations(writer.operations() - query_operations) {
+      dv(&writer.kernel().results[2]) {
   std::size_t next = 3;
   if (sinks != nullptr) dsinks = &writer.kernel().results[next++];
   if (std::get<AttentionGradAttrs>(writer.kernel().attrs).mask_grad) dmask = &writer.kernel().results[next];

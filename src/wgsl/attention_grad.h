@@ -4,13 +4,15 @@
 
 namespace jerboa::wgsl {
 
+/// Of its five products those for queries have one, those for keys and values two, and both compute the other two.
+inline constexpr OperationShare operations_of_queries{2, 5}, operations_of_keys{3, 5};
+
 /// attention_grad's operands and results by name.
 struct AttentionGrad : Attention {
   const TensorAccess *out = nullptr, *lse = nullptr, *dout = nullptr;
   const TensorAccess *dq = nullptr, *dk = nullptr, *dv = nullptr;
   const TensorAccess *dsinks = nullptr, *dmask = nullptr;  ///< null: not wanted
   int row_terms = -1;  ///< workspace [query, 2]: the log-sum-exp, and Σ dout · out; -1: readers compute them
-  Dim query_operations, key_operations;  ///< of the shaders that give dq, and dk and dv
 
   explicit AttentionGrad(const KernelWriter& writer);
 

@@ -83,7 +83,7 @@ class QueryGradients {
     matrices_.write_stream(keys, [&] { write_tile(); });
     matrices_.write_results("sum", *attention_.dq, "batch", "head", "subgroup_query", attention_.time,
                             matrices_.scale());
-    writer_.add(std::move(shader_), queries_.workgroups(), attention_.query_operations);
+    writer_.add(std::move(shader_), queries_.workgroups(), operations_of_queries);
   }
 
  private:
@@ -166,7 +166,7 @@ class KeyGradients {
     write_results("dk", *attention_.dk, matrices_.scale());
     write_results("dv", *attention_.dv, "1.0");
     writer_.add_beside(std::move(shader_), heads * groups_of(attention_.keys, form_.workgroup_columns()),
-                       attention_.key_operations);
+                       operations_of_keys);
   }
 
  private:

@@ -72,7 +72,7 @@ void write_query_tiles(KernelWriter& writer, const AttentionGrad& attention, con
   tile.for_each_sum("dq", attention.size, [&](int i, const std::string& feature, const std::string& sum) {
     shader.line("put_dq(batch, key_head, tile_row + thread_row * 4u + {}u, {}, {});", i, feature, sum);
   });
-  writer.add(shader, attention.batch * attention.key_heads * tiles, attention.query_operations);
+  writer.add(shader, attention.batch * attention.key_heads * tiles, operations_of_queries);
 }
 
 // Each workgroup computes the gradients of a tile of keys and values against tiles of all queries that share them.
@@ -154,7 +154,7 @@ void write_key_tiles(KernelWriter& writer, const AttentionGrad& attention, const
   tile.for_each_sum("dv", attention.value_size, [&](int i, const std::string& feature, const std::string& sum) {
     shader.line("put_dv(batch, key_head, wanted_{}, {}, {});", i, feature, sum);
   });
-  writer.add_beside(shader, attention.batch * attention.key_heads * tiles, attention.key_operations);
+  writer.add_beside(shader, attention.batch * attention.key_heads * tiles, operations_of_keys);
 }
 
 }  // namespace

@@ -106,7 +106,7 @@ void AttentionStream::write() {
   write_sums();
   shader_.close();
   write_results();
-  writer_.add(shader_, attention_.batch * attention_.key_heads * blocks_ * Dim(parts_.count()), writer_.operations());
+  writer_.add(shader_, attention_.batch * attention_.key_heads * blocks_ * Dim(parts_.count()), all_operations);
   parts_.write_combine(writer_);
 }
 

@@ -123,7 +123,7 @@ class ProductWriter {
     shader.open("if (in_range && part == 0u) {{");
     finish(shader, "row", "column", "sum");
     shader.close();
-    writer_.add(std::move(shader), groups_of(count, results), writer_.operations());
+    writer_.add(std::move(shader), groups_of(count, results), all_operations);
   }
 
   void write_tiles() {
@@ -162,7 +162,7 @@ class ProductWriter {
       shader.close();
     }
     writer_.add(std::move(shader), rows_of_tiles(tile_) * groups_of(product_.columns, tile_) * Dim(chunks_),
-                writer_.operations());
+                all_operations);
   }
 
   // Emits what the thread's elements of a tile share over all steps; returns a function that emits the loads of one

@@ -1,7 +1,5 @@
 #include "wgsl/kernel_writer.h"
 
-#include "lower/cost.h"
-
 namespace jerboa::wgsl {
 
 int KernelWriter::workspace(DType dtype, const Dim& elements) {
@@ -10,12 +8,7 @@ int KernelWriter::workspace(DType dtype, const Dim& elements) {
   return static_cast<int>(memories_.size()) - 1;
 }
 
-Dim KernelWriter::operations() const {
-  const Dim operations = detail::operations_of(kernel_);
-  return folded_.companion ? operations + detail::operations_of(*folded_.companion) : operations;
-}
-
-void KernelWriter::add(Shader shader, const Dim& workgroups, const Dim& operations) {
+void KernelWriter::add(Shader shader, const Dim& workgroups, OperationShare operations) {
   // A shader that never runs may divide by a size of 0, which does not compile.
   if (workgroups == Dim(0)) return;
   Shader::Finished finished = shader.finish(workgroups);
@@ -23,7 +16,7 @@ void KernelWriter::add(Shader shader, const Dim& workgroups, const Dim& operatio
                     shader.uses_subgroup_matrices()});
 }
 
-void KernelWriter::add_beside(Shader shader, const Dim& workgroups, const Dim& operations) {
+void KernelWriter::add_beside(Shader shader, const Dim& workgroups, OperationShare operations) {
   const std::size_t before = steps_.size();
   add(std::move(shader), workgroups, operations);
   if (steps_.size() > before) steps_.back().beside_previous = before > 0;

@@ -38,6 +38,12 @@ struct FoldedKernels {
   }
 };
 
+/// A shader's share of its kernel's operations (lower/cost.h), as a fraction.
+struct OperationShare {
+  int part = 0, of = 1;
+};
+inline constexpr OperationShare all_operations{1, 1};
+
 /// The output for one kernel: shaders that run one after another, and memory between them.
 class KernelWriter {
  public:
@@ -67,16 +73,15 @@ class KernelWriter {
   /// they can share a dispatch.
   int row_threads() const { return row_threads_; }
   void set_row_threads(int threads) { row_threads_ = threads; }
-  /// The operations of the kernel's products (lower/cost.h), with its companion's: those of all its shaders together.
-  Dim operations() const;
-  /// `operations` are the shader's own. A shader without workgroups is skipped.
-  void add(Shader shader, const Dim& workgroups, const Dim& operations = 0);
+  /// A shader without workgroups is skipped.
+  void add(Shader shader, const Dim& workgroups, OperationShare operations = {});
   /// Adds a shader that accesses no element that the shader before it writes, so that both can run concurrently.
-  void add_beside(Shader shader, const Dim& workgroups, const Dim& operations = 0);
+  void add_beside(Shader shader, const Dim& workgroups, OperationShare operations = {});
 
   struct Step {
     Shader::Finished shader;
-    Dim workgroups, operations;
+    Dim workgroups;
+    OperationShare operations;
     bool uses_f16 = false, uses_subgroups = false, uses_subgroup_matrices = false;
     bool beside_previous = false;
   };

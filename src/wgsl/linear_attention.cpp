@@ -195,7 +195,7 @@ void write_columns(KernelWriter& writer, const LinearAttention& a) {
   shader.store(next, {"row", "head", "feature", "column"}, state.at(shader, "feature"));
   shader.close();
   shader.close();
-  add_shader_of_elements(writer, std::move(shader), a.columns(), writer.operations());
+  add_shader_of_elements(writer, std::move(shader), a.columns(), all_operations);
 }
 
 }  // namespace

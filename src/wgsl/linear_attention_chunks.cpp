@@ -147,7 +147,7 @@ class Chunks {
     shader.barrier();
     shader.close();
     store_state(shader);
-    writer_.add(std::move(shader), a_.batch * a_.heads * Dim(slices), writer_.operations());
+    writer_.add(std::move(shader), a_.batch * a_.heads * Dim(slices), all_operations);
   }
 
   void open_rows(Shader& shader) const {

@@ -144,7 +144,7 @@ class LinearAttentionGrad {
     shader.store(values_, value_place(shader, Values::y, "time", "column"), "y");
     shader.close();
     store_state(shader, state, States::s, shader.size(chunks_));
-    add_shader_of_elements(writer_, std::move(shader), a_.columns(), floor_divide(writer_.operations(), 3));
+    add_shader_of_elements(writer_, std::move(shader), a_.columns(), OperationShare{1, 3});
   }
 
   void write_backwards() {
@@ -183,7 +183,7 @@ class LinearAttentionGrad {
     store_state(shader, state, States::e, fmt::format("time / {}u", chunk_));
     shader.close();
     shader.close();
-    add_shader_of_elements(writer_, std::move(shader), a_.columns(), floor_divide(writer_.operations(), 3));
+    add_shader_of_elements(writer_, std::move(shader), a_.columns(), OperationShare{1, 3});
   }
 
   // Computes D ∘ dy uᵀ or D ∘ dr uᵀ of every chunk, with zeros where a token does not see another.
@@ -235,7 +235,7 @@ class LinearAttentionGrad {
     else
       shader.store(dk_, "element", "sum");
     add_shader_of_elements(writer_, std::move(shader), element_count(a_.k.shape),
-                           result != nullptr ? floor_divide(writer_.operations(), 6) : Dim(0));
+                           OperationShare{result != nullptr ? 1 : 0, 6});
   }
 
   void write_dq() {

@@ -61,7 +61,7 @@ class Steps {
     write_token();
     shader_.close();
     write_next();
-    writer_.add(std::move(shader_), a_.batch * a_.heads * Dim(slices_), writer_.operations());
+    writer_.add(std::move(shader_), a_.batch * a_.heads * Dim(slices_), all_operations);
   }
 
  private:

@@ -14,7 +14,7 @@ Shader shader_of_elements(const KernelWriter& writer, const std::string& name, c
   return shader;
 }
 
-void add_shader_of_elements(KernelWriter& writer, Shader shader, const Dim& count, const Dim& operations) {
+void add_shader_of_elements(KernelWriter& writer, Shader shader, const Dim& count, OperationShare operations) {
   writer.add(std::move(shader), groups_of(count, element_threads), operations);
 }
 

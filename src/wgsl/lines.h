@@ -34,7 +34,7 @@ struct Lines {
 /// Begins a shader with one thread for each of `count` elements; the thread's is `element`.
 Shader shader_of_elements(const KernelWriter& writer, const std::string& name, const Dim& count);
 /// Ends it.
-void add_shader_of_elements(KernelWriter& writer, Shader shader, const Dim& count, const Dim& operations = 0);
+void add_shader_of_elements(KernelWriter& writer, Shader shader, const Dim& count, OperationShare operations = {});
 
 /// A shader that copies one tensor to another of the same shape.
 void write_copy(KernelWriter& writer, const TensorAccess& from, const TensorAccess& to);

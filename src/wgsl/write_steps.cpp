@@ -10,6 +10,7 @@
 #include <jerboa/base/error.h>
 
 #include "base/integers.h"
+#include "lower/cost.h"
 #include "wgsl/fold.h"
 #include "wgsl/idle_arenas.h"
 #include "wgsl/kernel_writer.h"
@@ -156,13 +157,16 @@ class StepsWriter {
       return found != large.end() && found->second >= 0 ? found->second : workspace(slot, bytes);
     };
     ++kernels_;
+    Dim operations = detail::operations_of(writer.kernel());
+    if (part.folded.companion) operations = operations + detail::operations_of(*part.folded.companion);
     for (const KernelWriter::Step& written : writer.steps()) {
       GpuStep step;
       step.shader = 0;  // numbered when the steps are final
       step.sizes = written.shader.sizes;
       step.workgroups = written.workgroups;
       step.label = part.label;
-      step.operations = written.operations;
+      const OperationShare share = written.operations;
+      if (share.part > 0) step.operations = floor_divide(operations * Dim(share.part), share.of);
       for (const auto& binding : written.shader.bindings) {
         if (binding.packed.empty()) {
           step.bindings.push_back(

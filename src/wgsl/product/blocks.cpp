@@ -43,7 +43,7 @@ class BlockProduct {
     write_batch_offsets(shader_, problem_);
     write_sums();
     results_.write_results();
-    writer_.add(shader_, workgroups, writer_.operations());
+    writer_.add(shader_, workgroups, all_operations);
   }
 
  private:

@@ -61,7 +61,7 @@ void write_dots(KernelWriter& writer, const MatmulProblem& problem) {
     }
   }
   shader.line("if (in_range && part == 0u) {{ finish(batch, row, column, sum); }}");
-  writer.add(shader, groups_of(count, results), writer.operations());
+  writer.add(shader, groups_of(count, results), all_operations);
 }
 
 }  // namespace jerboa::wgsl

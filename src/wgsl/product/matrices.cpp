@@ -88,7 +88,7 @@ class MatrixMatmul {
                 form_.part_rows, form_.part_columns);
     write_product();
     write_results();
-    writer_.add(std::move(shader), workgroups, writer_.operations());
+    writer_.add(std::move(shader), workgroups, all_operations);
     if (partials_) partials_->write_sum(writer_);
   }
 
@@ -133,8 +133,13 @@ class MatrixMatmul {
     const std::string first = operand.along_inner() ? fmt::format("({} + {}_line)", operand.tile_start, operand.name)
                                                     : fmt::format("(first_inner + {}_line)", operand.name);
     const std::string in_line = operand.along_inner() ? "first_inner" : operand.tile_start;
-    shader.line("var {0}_at = ({0}_start + {1} * {2} + {3}) / {4}u + {0}_four * {5}u;", operand.name, first,
-                shader.size(operand.line_stride()), in_line, operand.unit(), 4 / operand.unit());
+    const std::string line_stride = shader.size(operand.line_stride());
+    if (operand.in_fours)
+      shader.line("var {0}_at = ({0}_start + {1} * {2} + {3}) / 4u + {0}_four;", operand.name, first, line_stride,
+                  in_line);
+    else
+      shader.line("var {0}_at = {0}_start + {1} * {2} + {3} + {0}_four * 4u;", operand.name, first, line_stride,
+                  in_line);
     shader.line("let {0}_put = {0}_line * {1}u + {0}_four * 4u;", operand.name, operand.pitch());
     if (checks(operand))
       shader.line("let {0}_last = ({0}_start + {1}) / {2}u;", operand.name,
@@ -174,13 +179,13 @@ class MatrixMatmul {
   }
 
   void fetch_elements(const Operand& operand, int i, const std::string& at) {
-    std::string values;
+    std::string values = std::string(type_of_fetched(operand)) + "(vec4f(";
     for (int k = 0; k < 4; ++k) {
       std::string element = k == 0 ? at : fmt::format("{} + {}u", at, k);
       if (checks(operand)) element = fmt::format("min({}, {}_last)", element, operand.name);
       values += (k == 0 ? "" : ", ") + shader_->load(operand.tensor->binding, element);
     }
-    shader_->line("{}_{} = {}(vec4f({}));", operand.name, i, type_of_fetched(operand), values);
+    shader_->line("{}_{} = {}));", operand.name, i, values);
   }
 
   static const char* type_of_fetched(const Operand& operand) {

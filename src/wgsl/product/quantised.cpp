@@ -71,7 +71,7 @@ class QuantisedProduct {
       keep_sums();
     shader_.close();
     write_results();
-    writer_.add(std::move(shader_), blocks * problem_.rows, writer_.operations());
+    writer_.add(std::move(shader_), blocks * problem_.rows, all_operations);
   }
 
  private:

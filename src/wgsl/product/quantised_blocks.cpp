@@ -29,7 +29,7 @@ class QuantisedBlocks {
     write_group();
     shader_.close();
     results_.write_results();
-    writer_.add(shader_, workgroups, writer_.operations());
+    writer_.add(shader_, workgroups, all_operations);
   }
 
  private:

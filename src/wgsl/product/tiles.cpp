@@ -42,7 +42,7 @@ class TiledMatmul {
     write_product();
     if (form_.teams > 1) join_teams();
     write_results();
-    writer_.add(std::move(*shader_), workgroups, writer_.operations());
+    writer_.add(std::move(*shader_), workgroups, all_operations);
     if (partials_) partials_->write_sum(writer_);
   }
 

@@ -62,7 +62,7 @@ class VectorProduct {
       write_sums();
       write_results();
     }
-    writer_.add(shader_, element_count(problem_.batch) * across, writer_.operations());
+    writer_.add(shader_, element_count(problem_.batch) * across, all_operations);
   }
 
  private:
