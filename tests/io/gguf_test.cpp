@@ -91,7 +91,7 @@ TEST(Gguf, NamesTheExpectedTypeOfAValue) {
   const auto expect = [](auto action, const std::string& message) { test::expect_error<FileError>(action, message); };
   expect([&] { file.text("number"); }, "a.gguf: \"number\" is not a text");
   expect([&] { file.text("texts"); }, "\"texts\" is not a text");
-  expect([&] { file.texts("number"); }, "\"number\" is not a list of texts");
+  expect([&] { file.texts("number"); }, "\"number\" is not a list of strings");
   expect([&] { file.integer("texts"); }, "\"texts\" is not a whole number");
   expect([&] { file.integers("texts"); }, "\"texts\" is not a list of whole numbers");
   expect([&] { file.numbers("texts"); }, "\"texts\" is not a list of f32 numbers");
