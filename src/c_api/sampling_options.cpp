@@ -72,7 +72,7 @@ std::vector<std::int32_t> tokens_of(const nlohmann::json& json, const std::strin
 std::vector<std::string> texts_of(const nlohmann::json& json, const std::string& what) {
   std::vector<std::string> texts;
   if (json.is_null()) return texts;
-  if (!json.is_array()) throw UsageError(fmt::format("{} must be a list of texts", what));
+  if (!json.is_array()) throw UsageError(fmt::format("{} must be a list of strings", what));
   for (const auto& item : json) {
     if (!item.is_string()) throw UsageError(fmt::format("{}: {} is not a text", what, shortened(item.dump(), 40)));
     texts.push_back(item.get<std::string>());

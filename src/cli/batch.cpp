@@ -58,7 +58,7 @@ BatchRequest parse_request(const Json& line, int number, const std::string& plac
     if (line.contains("prompt") == line.contains("messages"))
       throw BadArguments(fmt::format("{}: needs either \"prompt\" or \"messages\"", place));
     if (line.contains("prompt") && !line["prompt"].is_string())
-      throw BadArguments(fmt::format("{}: \"prompt\" must be a text", place));
+      throw BadArguments(fmt::format("{}: \"prompt\" must be a string", place));
     if (line.contains("messages") && !line["messages"].is_array())
       throw BadArguments(fmt::format("{}: \"messages\" must be a list", place));
     request.prompt = line.value("prompt", "");
@@ -66,7 +66,7 @@ BatchRequest parse_request(const Json& line, int number, const std::string& plac
     request.max_tokens = optional_number<int>(line, "max_tokens", 1, place);
     request.seed = optional_number<std::int64_t>(line, "seed", 0, place);
   } else {
-    throw BadArguments(fmt::format("{}: a line must be a JSON object or a text", place));
+    throw BadArguments(fmt::format("{}: a line must be a JSON object or a string", place));
   }
   if (request.messages.is_null() && request.prompt.empty())
     throw BadArguments(fmt::format("{}: the prompt is empty", place));

@@ -23,7 +23,7 @@ using mcp::Json;
 std::string required_text(const Json& arguments, const char* name) {
   const Json value = arguments.value(name, Json());
   if (!value.is_string() || value.get<std::string>().empty())
-    throw UsageError(fmt::format("\"{}\" must be a text that is not empty", name));
+    throw UsageError(fmt::format("\"{}\" must be a string that is not empty", name));
   return value.get<std::string>();
 }
 

@@ -27,7 +27,7 @@ struct SearchedMemory {
 
   mcp::ToolResult search(const mcp::Json& arguments) {
     const mcp::Json query = arguments.value("query", mcp::Json()), count = arguments.value("count", mcp::Json(5));
-    if (!query.is_string() || query.get<std::string>().empty()) return {"\"query\" must be a text", true};
+    if (!query.is_string() || query.get<std::string>().empty()) return {"\"query\" must be a string", true};
     if (!count.is_number_integer() || count.get<std::int64_t>() < 1 || count.get<std::int64_t>() > max_passages)
       return {fmt::format("\"count\" must be a whole number from 1 to {}", max_passages), true};
     if (!encoder) encoder = flags.open_encoder(memory);

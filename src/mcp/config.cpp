@@ -34,9 +34,9 @@ class Entry {
     std::vector<std::string> texts;
     const Json* const found = find(name);
     if (found == nullptr) return texts;
-    if (!found->is_array()) fail(fmt::format("needs a list of texts as its \"{}\"", name));
+    if (!found->is_array()) fail(fmt::format("needs a list of strings as its \"{}\"", name));
     for (const Json& item : *found) {
-      if (!item.is_string()) fail(fmt::format("needs a list of texts as its \"{}\"", name));
+      if (!item.is_string()) fail(fmt::format("needs a list of strings as its \"{}\"", name));
       texts.push_back(item.get<std::string>());
     }
     return texts;

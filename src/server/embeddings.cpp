@@ -43,7 +43,7 @@ RerankRequest parse_rerank_request(const Json& body, const RequestLimits& limits
   out.model = fields.text("model").value_or("");
   out.query = fields.required_text("query");
   const Json& documents = fields.require("documents");
-  if (!documents.is_array() || documents.empty()) fields.fail("documents", "must be a list of texts");
+  if (!documents.is_array() || documents.empty()) fields.fail("documents", "must be a list of strings");
   if (documents.size() > static_cast<std::size_t>(limits.embedding_texts))
     fields.fail("documents", fmt::format("may list at most {} texts", limits.embedding_texts));
   for (std::size_t i = 0; i < documents.size(); ++i) {

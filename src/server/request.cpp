@@ -280,7 +280,7 @@ ChatRequest parse_chat_request(const Json& body, const RequestLimits& limits) {
 std::vector<Prompt> parse_prompts(const Fields& fields, std::string_view name, int most) {
   const Json& given = fields.require(name);
   if (given.is_string()) return {given.get<std::string>()};
-  if (!given.is_array() || given.empty()) fields.fail(name, "must be a text, a list of texts, or tokens");
+  if (!given.is_array() || given.empty()) fields.fail(name, "must be a string, a list of strings, or tokens");
   if (given[0].is_number()) return {tokens_of(given, fields, name)};
   if (given.size() > static_cast<std::size_t>(most)) fields.fail(name, fmt::format("may list at most {} texts", most));
   std::vector<Prompt> out;
@@ -290,7 +290,7 @@ std::vector<Prompt> parse_prompts(const Fields& fields, std::string_view name, i
     else if (one.is_array())
       out.emplace_back(tokens_of(one, fields, name));
     else
-      fields.fail(name, "must be a text, a list of texts, or tokens");
+      fields.fail(name, "must be a string, a list of strings, or tokens");
   }
   return out;
 }

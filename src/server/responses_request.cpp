@@ -49,7 +49,7 @@ Json read_input(const Fields& fields) {
   if (input.is_string()) {
     messages.push_back({{"role", "user"}, {"content", input}});
   } else {
-    if (!input.is_array() || input.empty()) fields.fail("input", "must be a text or a list of items");
+    if (!input.is_array() || input.empty()) fields.fail("input", "must be a string or a list of items");
     for (std::size_t i = 0; i < input.size(); ++i) add_item(input[i], i, messages);
   }
   return messages;

@@ -52,8 +52,8 @@ TEST_F(ConfigTest, ReportsErrors) {
   EXPECT_EQ(error_of(server("{}")), ": a needs either a \"command\" or a \"url\"");
   EXPECT_EQ(error_of(server(R"({"command": "a", "url": "http://b"})")), ": a needs either a \"command\" or a \"url\"");
   EXPECT_EQ(error_of(server(R"({"command": 1})")), ": a needs a text as its \"command\"");
-  EXPECT_EQ(error_of(server(R"({"command": "a", "args": "b"})")), ": a needs a list of texts as its \"args\"");
-  EXPECT_EQ(error_of(server(R"({"command": "a", "args": [1]})")), ": a needs a list of texts as its \"args\"");
+  EXPECT_EQ(error_of(server(R"({"command": "a", "args": "b"})")), ": a needs a list of strings as its \"args\"");
+  EXPECT_EQ(error_of(server(R"({"command": "a", "args": [1]})")), ": a needs a list of strings as its \"args\"");
   EXPECT_EQ(error_of(server(R"({"command": "a", "env": {"b": 1}})")), ": a needs an object of texts as its \"env\"");
   EXPECT_EQ(error_of(server(R"({"url": "file:///etc"})")),
             ": a has the url 'file:///etc'; it must begin with http:// or https://");

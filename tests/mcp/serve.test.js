@@ -1,6 +1,6 @@
 // `jerboa serve --mcp`: the server calls tools for requests that ask for that.
 import assert from "node:assert/strict";
-import { readFileSync, writeFileSync } from "node:fs";
+import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 
@@ -102,8 +102,16 @@ test("a tool server that has ended is restarted", async (t) => {
     const [call] = (await reply.json()).choices[0].message.server_tool_calls;
     assert.equal(call.error, null);
     said.push(call.output);
-    const isAlive = () => { try { return process.kill(Number(call.output), 0); } catch { return false; } };
-    for (let k = 0; k < 500 && isAlive() && readFileSync(`/proc/${call.output}/stat`, "utf8").split(" ")[2] !== "Z"; ++k) await new Promise((resolve) => setTimeout(resolve, 10));
+    // Its sockets are open until the last of its threads has ended, which may be after the first is a zombie.
+    const isAlive = () => {
+      try {
+        const process = `/proc/${call.output}`;
+        return readdirSync(`${process}/task`).length > 1 || readFileSync(`${process}/stat`, "utf8").split(" ")[2] !== "Z";
+      } catch {
+        return false;
+      }
+    };
+    for (let k = 0; k < 500 && isAlive(); ++k) await new Promise((resolve) => setTimeout(resolve, 10));
   }
   assert.equal(new Set(said).size, 3);
 });

@@ -61,7 +61,7 @@ test("embed returns a vector for each text, and the memory is searched", async (
 test("mistakes are reported as results, or as errors of the protocol", async () => {
   const empty = await call("generate", { prompt: "" });
   assert.ok(empty.isError);
-  assert.equal(textOf(empty), '"prompt" must be a text that is not empty');
+  assert.equal(textOf(empty), '"prompt" must be a string that is not empty');
   assert.equal(textOf(await call("generate", { prompt: "x", max_tokens: 0 })), '"max_tokens" must be a number from 1 to 16777216');
   assert.equal(textOf(await call("embed", { texts: [] })), '"texts" must be a list of 1 to 2048 texts');
   assert.equal(textOf(await call("search_memory", { query: "x", count: 99 })), '"count" must be a whole number from 1 to 20');

@@ -379,6 +379,17 @@ TEST(PersistentDispatch, CountsSharedWorkgroupMemoryOnce) {
   EXPECT_EQ(dispatch->shader.workgroup_bytes, bytes);
 }
 
+// As large as an H200, for steps that are only emitted.
+Target large_gpu() {
+  Target target = phase_target(132, 32);
+  target.persistent_threads = 512;
+  target.resident_workgroups = 264;
+  target.f16 = true;
+  target.workgroup_bytes = 48 << 10;
+  target.max_buffer_bytes = target.max_binding_bytes = (std::int64_t{2} << 30) - 256;
+  return target;
+}
+
 // Products of 8,192 inner elements, in the workgroup memory of a GPU that would run it. Nothing is run here.
 TEST(PersistentDispatch, HoldsTheStepOfLlama1b) {
   const models::Config config = models::Config::parse(R"({"model_type": "llama", "hidden_size": 2048,
@@ -388,13 +399,7 @@ TEST(PersistentDispatch, HoldsTheStepOfLlama1b) {
                                                       "config.json");
   const models::GreedyOptions options{.cache = {.capacity = 800, .chunk = 512, .dtype = DType::f16},
                                       .weights = DType::f16};
-  Target target = phase_target(132, 32);
-  target.persistent_threads = 512;
-  target.resident_workgroups = 264;
-  target.f16 = true;
-  target.workgroup_bytes = 48 << 10;
-  target.max_buffer_bytes = target.max_binding_bytes = (std::int64_t{2} << 30) - 256;
-  const Emitted step = emitted(models::greedy_step_graph(config, options), target);
+  const Emitted step = emitted(models::greedy_step_graph(config, options), large_gpu());
   EXPECT_EQ(step.refusal, "");
   ASSERT_NE(step.dispatch, nullptr);
   EXPECT_LT(step.dispatch->phases, 7 * 16);
@@ -429,13 +434,7 @@ INSTANTIATE_TEST_SUITE_P(Models, PersistentWidths,
 TEST_P(PersistentWidths, AreOneDispatch) {
   const models::GreedyOptions options{.cache = {.capacity = 256, .chunk = 128, .dtype = DType::f16},
                                       .weights = DType::f16};
-  Target target = phase_target(132, 32);
-  target.persistent_threads = 512;
-  target.resident_workgroups = 264;
-  target.f16 = true;
-  target.workgroup_bytes = 48 << 10;
-  target.max_buffer_bytes = target.max_binding_bytes = (std::int64_t{2} << 30) - 256;
-  const Emitted step = emitted(models::greedy_step_graph(config_of(GetParam(), 4096), options), target);
+  const Emitted step = emitted(models::greedy_step_graph(config_of(GetParam(), 4096), options), large_gpu());
   EXPECT_EQ(step.refusal, "");
   ASSERT_NE(step.dispatch, nullptr);
   EXPECT_EQ(step.dispatch->shader.threads, 512);
