@@ -120,7 +120,8 @@ std::vector<float> onnx_values(const OnnxTensor& tensor, const std::string& name
   std::vector<float> values;
   if (tensor.type == 1) {
     values.resize(tensor.bytes.size() / sizeof(float));
-    std::memcpy(values.data(), tensor.bytes.data(), values.size() * sizeof(float));
+    // memcpy takes no null pointers, which empty tensors have.
+    if (!values.empty()) std::memcpy(values.data(), tensor.bytes.data(), values.size() * sizeof(float));
   } else if (tensor.type == 2 || tensor.type == 3) {
     for (const std::int64_t number : tensor.numbers) values.push_back(static_cast<float>(number));
     for (const std::byte byte : tensor.bytes)
