@@ -31,7 +31,7 @@ void declare(std::vector<PersistentTensor>& storage, const TensorInfo& tensor, c
                                  to_string(tensor.type), entry, to_string(TensorType{known->dtype, known->shape})));
 }
 
-// With what its checks are in `described`.
+// Describes the checks that it compiles in `described`.
 Program lowered(const Graph& graph, const Target& target, const Checks& checks, RunChecks& described) {
   if (!checks.any()) return lower(graph, target);
   CheckedGraph checked = with_checks(graph, checks);

@@ -8,8 +8,8 @@
 
 namespace jerboa::detail {
 
-/// Mixed precision multiplies weights of f32 and bf16 as f16, where larger values than it holds would be infinite.
-/// Throws UsageError that names the parameter if it is a matrix that has some.
+/// Mixed precision multiplies weights of f32 and bf16 as f16, in which values beyond its range are infinite. Throws
+/// UsageError that names the parameter if it is a matrix with such values.
 void check_fits_halves(const Graph& graph, const std::string& param, std::span<const std::byte> bytes);
 
 }  // namespace jerboa::detail

@@ -32,8 +32,8 @@ class Cotangent {
   std::optional<Contribution> single_part() const;
   /// The sum so far, for a tensor of this shape; empty if there is none.
   Tensor total(const Shape& shape);
-  /// Passes parts of a tensor of shape `from` on to the tensor of shape `to` that was reshaped to it. Those that are no
-  /// blocks there stay, and so do all if a whole tensor is added to them.
+  /// Passes parts of a tensor of shape `from` on to the tensor of shape `to` that was reshaped to it. Parts that are
+  /// not blocks there stay, and so do all parts if a whole tensor is added to them.
   void pass_blocks_on(Cotangent& operand, const Shape& from, const Shape& to);
 
  private:

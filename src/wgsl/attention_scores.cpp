@@ -128,7 +128,7 @@ Attention::Attention(const KernelSpec& kernel, std::size_t options, const Attent
       keys(table != nullptr ? table->shape[1] * k->shape[2] : k->shape[2]),
       size(q->shape[3]),
       value_size(features_of(*v)) {
-  // Where queries are among the keys, such a window hides none. Slots of a ring stand for positions past their number.
+  // Such a window hides no key from a query that is among the keys. Slots of a ring hold positions beyond their count.
   if (attrs.window >= keys.upper_bound() && !attrs.ring && (positions == nullptr || lengths != nullptr))
     attrs.window = 0;
 }

@@ -154,7 +154,7 @@ export class Executable {
 
   /**
    * The session has checked that the inputs match the entry and that the results are the entry's outputs and captures.
-   * Rejects with what a check of the program finds; without one it does not wait for the device to be done.
+   * Rejects if a check of the program fails; a program without checks does not wait for the device to finish.
    */
   async run(inputs: ReadonlyMap<string, Tensor>, symbols: SymbolValues, results: readonly Readable[]): Promise<RunResult> {
     const { checks, steps } = this.entry;

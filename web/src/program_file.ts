@@ -81,7 +81,7 @@ export interface Entry {
   /** The checks of a run on its inputs. */
   readonly indices: readonly InputIndices[];
   readonly rates: readonly InputRate[];
-  /** What a run checks of the tensors that it computes. */
+  /** The checks of a run on the tensors that it computes. */
   readonly checks: RunChecks;
   readonly outputs: readonly Readable[];
   readonly captures: readonly Readable[];

@@ -5,14 +5,14 @@ import type { Readable, Step } from "./program_file.js";
 import type { RunResult } from "./result.js";
 import type { TensorData } from "./tensor.js";
 
-// Checks of what a run computed, in programs that were compiled with them. They are outputs, which the host reads after
-// a run: a run that fails changes no parameter and no state.
+// Checks of the tensors that a run computes, in programs that were compiled with them. They are outputs that the host
+// reads after a run; a run that fails a check changes no parameter and no state.
 
 /** The output with 1 where a tensor is finite, in the order of the checks. */
 export const finiteFlags = "check/finite";
 /** The output with the smallest and the largest index of each check. */
 export const indexExtremes = "check/indices";
-/** A tensor's check may have the kernel that would store the tensor: its label then has the tensor's name with this. */
+/** In a kernel's label, the suffix of a tensor's name if the kernel stores the tensor's check but not the tensor. */
 const checkSuffix = ".finite";
 
 /** A tensor that must be finite. */
@@ -34,7 +34,7 @@ export interface IndexCheck {
   readonly negativeIsNone: boolean;
 }
 
-/** What a run of an entry checks of its own tensors, and the outputs that say how it went. */
+/** The checks of an entry's computed tensors, and the outputs that hold their results. */
 export interface RunChecks {
   readonly finite: readonly FiniteCheck[];
   readonly indices: readonly IndexCheck[];
@@ -45,7 +45,7 @@ const inParentheses = (site: string) => (site === "" ? "" : ` (${site})`);
 
 const leaves: Readonly<Record<string, string>> = { tensor_input: "an input", param_input: "a parameter", state_input: "a state", constant: "a constant" };
 
-// The label of the kernel that computes a tensor, a list of what it stores; undefined if that is not known.
+// The label of the kernel that computes a tensor, which lists the tensors it stores; undefined if it is not known.
 function kernelOf(steps: readonly Step[], tensor: string): string | undefined {
   const labels = steps.flatMap((step) => step.label.split(" + "));
   return labels.find((label) => label.split(/[ ,]+/).some((word) => word === tensor || word === tensor + checkSuffix));
@@ -72,7 +72,7 @@ function checkIndices(checks: readonly IndexCheck[], extremes: TensorData, symbo
 
 /** Waits for a run, and throws NotFiniteError or UsageError that names the first tensor that fails a check. */
 export async function throwFailedChecks(checks: RunChecks, steps: readonly Step[], result: RunResult, symbols: SymbolValues): Promise<void> {
-  // Indices first: an element read from the wrong place may be the one that is not finite.
+  // Indices come first: an element read from the wrong place may be the one that is not finite.
   if (checks.indices.length > 0) checkIndices(checks.indices, (await result.read(indexExtremes)).data, symbols);
   if (checks.finite.length === 0) return;
   const flags = (await result.read(finiteFlags)).data;

@@ -26,8 +26,7 @@ bool lies_in_fours(const Shader& shader, const TensorAccess& operand, const std:
   return (along_inner || across) && begins_in_fours(shader, operand, batch);
 }
 
-// Whether its elements can be read one by one, by threads that stand side by side along the inner dimension or across
-// it.
+// Whether its elements can be read one by one, by threads that are adjacent along the inner dimension or across it.
 bool lies_in_lines(const KernelWriter& writer, const TensorAccess& operand, const Dim& stride,
                    const Dim& inner_stride) {
   const auto is_positive = [](const Dim& dim) { return dim.is_constant() && dim.value() > 0; };

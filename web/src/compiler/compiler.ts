@@ -66,7 +66,7 @@ export function describeDevice(device: GPUDevice): DeviceDescription {
   };
 }
 
-/** What runs of a program check of the tensors that they compute. A run that fails a check changes nothing. */
+/** Checks of the tensors that a program computes. A run that fails a check changes nothing. */
 export interface CheckOptions {
   /** Stops at the first tensor that holds NaN or infinity, by bit pattern, and names it. Every tensor is stored: slow. */
   readonly checkFinite?: boolean;
